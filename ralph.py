@@ -10,14 +10,16 @@
 #   "subprocess-tee>=0.4.2",
 # ]
 # ///
-"""ralph: picks the next failing task from prd.json, hands it to an agent, checks the work itself.
+"""ralph: picks the next failing task from prd.json, hands it to an agent, checks the
+work itself.
 
-Read it from the top: `run_loop` is a night, `run_attempt` an attempt; the commands follow. Both are told in
-_ralph/loop, and an attempt goes through these modules, in this order: rounds (the next task), before (what
-must be known before an agent is paid), attempt (the agent, between two snapshots), train (the queue for the
-clean rooms), candidate (the work on the tip of the branch), commit (hooks), checking, room and exact (where
-checks run), verdict (what passes), landing (the branch, the log, the plan). Agents and checks run in
-processes of their own: worker and pool.
+Read it from the top: `run_loop` is a night, `run_attempt` an attempt; the commands
+follow. Both are told in _ralph/loop, and an attempt goes through these modules, in this
+order: rounds (the next task), before (what must be known before an agent is paid),
+attempt (the agent, between two snapshots), train (the queue for the clean rooms),
+candidate (the work on the tip of the branch), commit (hooks), checking, room and exact
+(where checks run), verdict (what passes), landing (the branch, the log, the plan).
+Agents and checks run in processes of their own: worker and pool.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ except ModuleNotFoundError as error:  # a vendored copy
     sys.exit(f"ralph: {translate(error)}")
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # everything but click is imported where it is used: `--help` stays quick
+if (
+    TYPE_CHECKING
+):  # everything but click is imported where it is used: `--help` stays quick
     from _ralph.loop.jobs import Attempt
     from _ralph.loop.run import Run
 
@@ -48,8 +52,8 @@ if TYPE_CHECKING:  # everything but click is imported where it is used: `--help`
 
 
 def run_loop(run: Run) -> Stop:
-    """Run attempts, side by side with --jobs, until there is a reason to stop and none is under way. All
-    state is on disk."""
+    """Run attempts, side by side with --jobs, until there is a reason to stop and none
+    is under way. All state is on disk."""
     from _ralph.loop import rounds
     from _ralph.loop.attempt import begin
 
@@ -72,8 +76,8 @@ def run_loop(run: Run) -> Stop:
 
 
 async def run_attempt(run: Run, attempt: Attempt) -> None:
-    """One attempt at one task, a function from a commit to a commit. While it waits, for its agent or for a
-    clean room, other attempts go on."""
+    """One attempt at one task, a function from a commit to a commit. While it waits,
+    for its agent or for a clean room, other attempts go on."""
     from _ralph.loop.attempt import examine, judge, work
     from _ralph.loop.candidate import make_candidate
     from _ralph.loop.landing import land, note
@@ -81,11 +85,17 @@ async def run_attempt(run: Run, attempt: Attempt) -> None:
     from _ralph.state.limits import attempts_at
 
     run.view.started(attempt, attempts_at(run.limits, attempt.task))
-    await work(run, attempt)  # the agent, between two snapshots: what differs between them is its work
+    await work(
+        run, attempt
+    )  # the agent, between two snapshots: what differs between them is its work
     async with run.turn(attempt) as turn:  # in the queue for the clean rooms
         while True:
-            with suppress(Overtaken):  # what was ahead does not land: once more, without it
-                if await make_candidate(run, turn):  # a commit on the one ahead, or on the tip of the branch
+            with suppress(
+                Overtaken
+            ):  # what was ahead does not land: once more, without it
+                if await make_candidate(
+                    run, turn
+                ):  # a commit on the one ahead, or on the tip of the branch
                     await examine(run, turn)  # what hooks and checks say of that commit
                 await turn.first()  # only then it counts
                 await judge(run, attempt)
@@ -97,7 +107,12 @@ async def run_attempt(run: Run, attempt: Attempt) -> None:
 # ---------------------------------------------------------------- the command line
 
 
-@click.group(context_settings={"auto_envvar_prefix": "RALPH", "help_option_names": ["-h", "--help"]})
+@click.group(
+    context_settings={
+        "auto_envvar_prefix": "RALPH",
+        "help_option_names": ["-h", "--help"],
+    }
+)
 @click.version_option(__version__, prog_name="ralph", allow_from_autoenv=False)
 def cli() -> None:
     """Work through prd.json with any coding agent, and trust only the checks.
@@ -166,7 +181,8 @@ def status(prd: Path, format: str, json: bool) -> None:
 def report(prd: Path, output: IO[bytes] | None) -> None:
     """Write an HTML report.
 
-    One file: what passed, with diffs; what needs you; what failed; what was restored and learned.
+    One file: what passed, with diffs; what needs you; what failed; what was restored
+    and learned.
 
     \b
     ralph report && xdg-open .ralph/report.html
@@ -202,7 +218,11 @@ def prompt(**given: Any) -> None:
 @cli.command()
 @options.PRD
 @click.argument(
-    "briefs", metavar="BRIEF...", nargs=-1, required=True, type=click.Path(path_type=str, allow_dash=True)
+    "briefs",
+    metavar="BRIEF...",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=str, allow_dash=True),
 )
 @click.option(
     "--planner",
@@ -211,7 +231,9 @@ def prompt(**given: Any) -> None:
     help="The agent that plans. Default: the plan's planner, or its agent.",
 )
 @click.option(
-    "--force", is_flag=True, help="Replace a plan that you wrote or worked on; the old one is kept."
+    "--force",
+    is_flag=True,
+    help="Replace a plan that you wrote or worked on; the old one is kept.",
 )
 @options.TIMEOUT
 @options.SANDBOX
@@ -220,9 +242,9 @@ def prompt(**given: Any) -> None:
 def plan(briefs: tuple[str, ...], force: bool, **given: Any) -> int:
     """Have an agent write the tasks from a brief, or from a list of tasks in any form.
 
-    BRIEF is a file, a folder, or - for stdin. The agent works read-only in its own checkout. Then the
-    checks run in the clean room, and must fail before the work. Exits with 4 while the plan has open
-    questions.
+    BRIEF is a file, a folder, or - for stdin. The agent works read-only in its own
+    checkout. Then the checks run in the clean room, and must fail before the work.
+    Exits with 4 while the plan has open questions.
 
     \b
     ralph plan brief.md --planner 'claude --model opus'
@@ -254,8 +276,15 @@ def add(prd: Path, title: str, **fields: Any) -> None:
 
 @cli.command()
 @options.PRD
-@click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=options.known_tasks)
-@click.option("--answer", default="", metavar="TEXT", help="Your answer. The next prompt shows it.")
+@click.argument(
+    "ids", metavar="ID...", nargs=-1, required=True, shell_complete=options.known_tasks
+)
+@click.option(
+    "--answer",
+    default="",
+    metavar="TEXT",
+    help="Your answer. The next prompt shows it.",
+)
 @options.for_people
 def retry(prd: Path, ids: tuple[str, ...], answer: str) -> None:
     """Open blocked or passed tasks again, also during a run.
@@ -272,7 +301,13 @@ def retry(prd: Path, ids: tuple[str, ...], answer: str) -> None:
 
 @cli.command()
 @options.PRD
-@click.argument("note", metavar="[ID] TEXT", nargs=-1, required=True, shell_complete=options.known_tasks)
+@click.argument(
+    "note",
+    metavar="[ID] TEXT",
+    nargs=-1,
+    required=True,
+    shell_complete=options.known_tasks,
+)
 @options.for_people
 def tell(prd: Path, note: tuple[str, ...]) -> None:
     """Add a note to a task or, without ID, to the plan.
@@ -306,19 +341,28 @@ def stop(prd: Path) -> None:
 
 @cli.command()
 @options.PRD
-@click.option("--eject", is_flag=True, help="Write ralph's prompt template as PROMPT.md, to change it.")
+@click.option(
+    "--eject",
+    is_flag=True,
+    help="Write ralph's prompt template as PROMPT.md, to change it.",
+)
 def init(prd: Path, eject: bool) -> None:
     """Write prd.json, AGENTS.md and a line of .gitignore.
 
-    Finds setup, checks, caches to keep, files to protect, and local settings that checkouts need
-    (.worktreeinclude). Overwrites nothing; an existing plan gets only the keys that it lacks.
+    Finds setup, checks, caches to keep, files to protect, and local settings that
+    checkouts need (.worktreeinclude). Overwrites nothing; an existing plan gets only
+    the keys that it lacks.
 
     \b
     cd my-project && ralph init
     """
     from _ralph.commands import init
 
-    lines = init.eject_prompt(prd) if eject else init.write_starters(prd) + init.next_steps(prd)
+    lines = (
+        init.eject_prompt(prd)
+        if eject
+        else init.write_starters(prd) + init.next_steps(prd)
+    )
     click.echo("\n".join(lines))
 
 
@@ -334,8 +378,9 @@ def init(prd: Path, eject: bool) -> None:
 def doctor(probe: bool, **given: Any) -> int:
     """Find problems before the run.
 
-    Takes every option of `ralph run`. Looks at the plan, limits, git, agents, permissions, sandbox and
-    disk, then runs setup, commit hooks and every check, as a run would. Exits with 2 if it finds an error.
+    Takes every option of `ralph run`. Looks at the plan, limits, git, agents,
+    permissions, sandbox and disk, then runs setup, commit hooks and every check, as a
+    run would. Exits with 2 if it finds an error.
 
     \b
     ralph doctor --agent claude --full-permissions --probe
@@ -345,20 +390,28 @@ def doctor(probe: bool, **given: Any) -> int:
     from _ralph.show.live import Terminal
 
     chosen, view = options.run_options(given, "probe", "verbose"), Terminal()
-    return with_signals(lambda control: examine(chosen, control, view, click.echo, probe), view)
+    return with_signals(
+        lambda control: examine(chosen, control, view, click.echo, probe), view
+    )
 
 
 @cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
 @options.PRD
 @click.argument("engine", metavar="ENGINE", type=click.Choice(options.ENGINES))
-@click.argument("plans", metavar="[PLAN ...]", nargs=-1, type=click.Path(path_type=Path, dir_okay=False))
+@click.argument(
+    "plans",
+    metavar="[PLAN ...]",
+    nargs=-1,
+    type=click.Path(path_type=Path, dir_okay=False),
+)
 @options.takes(options.RUN_OPTIONS)
 def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
     """Print a job file for cron, launchd, systemd, slurm, kubernetes or github.
 
-    The file runs each PLAN (default: that of --prd) with the options given here; all options of
-    `ralph run` are accepted. For cron, launchd and systemd, a run without --until or --max-hours gets
-    --until 07:00. Read the file, change it, and hand it to the engine.
+    The file runs each PLAN (default: that of --prd) with the options given here; all
+    options of `ralph run` are accepted. For cron, launchd and systemd, a run without
+    --until or --max-hours gets --until 07:00. Read the file, change it, and hand it to
+    the engine.
 
     \b
     ralph job cron --agent claude --full-permissions
@@ -380,9 +433,10 @@ def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
 def land(branches: tuple[str, ...], **given: Any) -> int:
     """Merge finished work into the current branch.
 
-    Merges each BRANCH (default: that of this plan) with the branch that you are on, and runs all checks
-    of its plan on the result in a new checkout. If they pass, or fail on your branch, too, your branch
-    moves there and your uncommitted edits stay. Otherwise nothing changes, and the exit status is 4.
+    Merges each BRANCH (default: that of this plan) with the branch that you are on, and
+    runs all checks of its plan on the result in a new checkout. If they pass, or fail
+    on your branch, too, your branch moves there and your uncommitted edits stay.
+    Otherwise nothing changes, and the exit status is 4.
 
     \b
     git switch main && ralph land ralph/prices ralph/search
@@ -390,7 +444,9 @@ def land(branches: tuple[str, ...], **given: Any) -> int:
     from _ralph.commands.land import land_branches
     from _ralph.loop.options import Options
 
-    return land_branches(branches, Options(**given), options.was_given("prd") or not branches)
+    return land_branches(
+        branches, Options(**given), options.was_given("prd") or not branches
+    )
 
 
 @cli.command()
@@ -400,9 +456,10 @@ def land(branches: tuple[str, ...], **given: Any) -> int:
 def clean(prd: Path, dry_run: bool) -> int:
     """Remove the checkouts of plans that are done or gone.
 
-    A plan is done when every task passes and HEAD has its work, and gone when its prd.json no longer
-    exists. Looks at all plans of this repository, or at that of --prd. Work that exists only in a
-    workspace is parked first. Checkouts whose repository is missing are listed and kept.
+    A plan is done when every task passes and HEAD has its work, and gone when its
+    prd.json no longer exists. Looks at all plans of this repository, or at that of
+    --prd. Work that exists only in a workspace is parked first. Checkouts whose
+    repository is missing are listed and kept.
 
     \b
     ralph clean -n
@@ -413,7 +470,9 @@ def clean(prd: Path, dry_run: bool) -> int:
 
 
 @cli.command()
-@click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.argument(
+    "folder", required=False, type=click.Path(path_type=Path, file_okay=False)
+)
 def demo(folder: Path | None) -> int:
     """Watch ralph at work for 15 seconds.
 
@@ -429,7 +488,8 @@ def demo(folder: Path | None) -> int:
 
 
 def main() -> None:
-    """The entry point of `ralph`, and the one place where errors become messages and exit codes."""
+    """The entry point of `ralph`, and the one place where errors become messages and
+    exit codes."""
     prepare_interpreter()
     try:
         sys.exit(cli.main(prog_name="ralph", standalone_mode=False))
@@ -455,12 +515,21 @@ def main() -> None:
 
 
 def prepare_interpreter() -> None:
-    """UTF-8 for names and messages in any locale, and three open streams, also where cron has none."""
+    """UTF-8 for names and messages in any locale, and three open streams, also where
+    cron has none."""
     if sys.getfilesystemencoding() != "utf-8":
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
     for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:  # else the next file that is opened takes its number
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
+        if (
+            getattr(sys, name) is None
+        ):  # else the next file that is opened takes its number
+            setattr(
+                sys,
+                name,
+                os.fdopen(
+                    os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"
+                ),
+            )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Dataclasses as JSON objects without the fields that have their default, and back; what is read is checked
-field by field, as anybody may have written it."""
+"""Dataclasses as JSON objects without the fields that have their default, and back;
+what is read is checked field by field, as anybody may have written it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Kind = TypeVar("Kind")
 
 
 def made(kind: type[Kind], value: object) -> Kind:
-    """The dataclass `kind` of a JSON object. Unknown fields are ignored, and null is as if the field were
-    missing. ValueError names the field that is wrong."""
+    """The dataclass `kind` of a JSON object. Unknown fields are ignored, and null is as
+    if the field were missing. ValueError names the field that is wrong."""
     readers, _, needed = _fields(kind)  # type: ignore[arg-type]  # a class can be hashed
     given: Json = {}
     for name, part in _exactly(dict, value).items():
@@ -38,7 +38,11 @@ def as_json(value: Any) -> Any:
     if is_dataclass(value):
         defaults = _fields(value.__class__)[1]
         parts = {name: getattr(value, name) for name in defaults}
-        return {name: as_json(part) for name, part in parts.items() if part != defaults[name]}
+        return {
+            name: as_json(part)
+            for name, part in parts.items()
+            if part != defaults[name]
+        }
     if isinstance(value, list):
         return [as_json(entry) for entry in value]
     if isinstance(value, dict):
@@ -53,7 +57,11 @@ def _fields(kind: Any) -> tuple[dict[str, Callable[[Any], Any]], Json, set[str]]
     """A reader and the default for each field; the names of those that are required."""
     hints, defaults = get_type_hints(kind), {}
     for field in fields(kind):
-        defaults[field.name] = field.default if field.default_factory is MISSING else field.default_factory()
+        defaults[field.name] = (
+            field.default
+            if field.default_factory is MISSING
+            else field.default_factory()
+        )
     needed = {name for name, default in defaults.items() if default is MISSING}
     return {name: _reader(hints[name]) for name in defaults}, defaults, needed
 
@@ -69,7 +77,9 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
     if get_origin(hint) is dict:
         entry = _reader(kinds[1])
         return lambda value: {
-            key: entry(part) for key, part in _exactly(dict, value).items() if part is not None
+            key: entry(part)
+            for key, part in _exactly(dict, value).items()
+            if part is not None
         }
     if isinstance(hint, type) and is_dataclass(hint):
         return functools.partial(made, hint)

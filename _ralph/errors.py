@@ -1,4 +1,5 @@
-"""Exit codes, errors, and why a run stopped. Apart from `model`, so that `--help` imports little."""
+"""Exit codes, errors, and why a run stopped. Apart from `model`, so that `--help`
+imports little."""
 
 from __future__ import annotations
 
@@ -6,7 +7,15 @@ import enum
 import errno
 import os
 
-SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EFBIG)
+SHORTAGES = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.ENOMEM,
+    errno.EAGAIN,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.EFBIG,
+)
 """Errors that mean that the system is out of something for now."""
 
 
@@ -88,8 +97,9 @@ STOPS = {
 
 
 class Stop:
-    """Why a run ended: one of `STOPS`, and a sentence for people. `other` is the exit status where it is not
-    that of the table: an error has its own, and an attempt with --once may have passed."""
+    """Why a run ended: one of `STOPS`, and a sentence for people. `other` is the exit
+    status where it is not that of the table: an error has its own, and an attempt with
+    --once may have passed."""
 
     def __init__(self, word: str, reason: str, other: Exit | None = None) -> None:
         self.word, self.reason, self.other = word, reason, other
@@ -100,25 +110,34 @@ class Stop:
 
 
 def translate(error: Exception) -> RalphError:
-    """Any error as one of ours. With RALPH_DEBUG set, the traceback of an unexpected one is printed."""
+    """Any error as one of ours. With RALPH_DEBUG set, the traceback of an unexpected
+    one is printed."""
     if isinstance(error, RalphError):
         return error
     if isinstance(error, ModuleNotFoundError):
-        way = "install what the head of ralph.py lists, or start it with: uv run ralph.py"
+        way = (
+            "install what the head of ralph.py lists, or start it with: uv run ralph.py"
+        )
         return RalphError(f"{error}; {way}")
     if not isinstance(error, OSError):
         if os.environ.get("RALPH_DEBUG"):
             import traceback
 
             traceback.print_exception(error)
-        return RalphError(f"unexpected error: {type(error).__name__}: {error}; RALPH_DEBUG=1 shows where")
-    problem = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+        return RalphError(
+            f"unexpected error: {type(error).__name__}: {error}; RALPH_DEBUG=1 shows where"
+        )
+    problem = f"{error.strerror or error}" + (
+        f": {error.filename}" if error.filename else ""
+    )
     if error.errno == errno.ENOENT and not error.filename:
         return BadInput("the folder that you are in is gone; cd to your project")
     if str(error.filename).startswith("/proc/"):
         return BadInput(f"{problem}; ralph finds processes there; mount it")
     if error.errno in SHORTAGES:
-        return TryLater(f"{problem}; nothing was lost; fix this, and run the same command again")
+        return TryLater(
+            f"{problem}; nothing was lost; fix this, and run the same command again"
+        )
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return BadInput(f"{problem}; ralph must be able to write there")
     return RalphError(problem)

@@ -1,4 +1,5 @@
-"""Files: written atomically and durably, read without following links or waiting for FIFOs."""
+"""Files: written atomically and durably, read without following links or waiting for
+FIFOs."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def digest(data: bytes) -> str:
 
 
 def fsync(fd: int) -> None:
-    """Have what was written to a file on the disk. On macOS, os.fsync leaves it in the drive's own cache."""
+    """Have what was written to a file on the disk. On macOS, os.fsync leaves it in the
+    drive's own cache."""
     with contextlib.suppress(AttributeError, OSError):
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # type: ignore[attr-defined,unused-ignore]
         return  # else it is not macOS, or the file system cannot
@@ -66,17 +68,19 @@ def fsync_dir(folder: Path) -> None:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of `data`; after a short write (a full disk), go on until the error shows."""
+    """Write all of `data`; after a short write (a full disk), go on until the error
+    shows."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
 
 
 def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Replace `path` by `data`: readers see the old file or the new one, also after a power cut.
+    """Replace `path` by `data`: readers see the old file or the new one, also after a
+    power cut.
 
-    A symlink stays a symlink (its target is replaced); the old file's mode is kept unless
-    `mode` says otherwise. OSError leaves the old file as it was.
+    A symlink stays a symlink (its target is replaced); the old file's mode is kept
+    unless `mode` says otherwise. OSError leaves the old file as it was.
     """
     path = Path(os.path.realpath(path))
     if mode is None and path.exists():
@@ -85,8 +89,9 @@ def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
 
 
 def replace_if(path: Path, data: bytes, expected: bytes) -> bool:
-    """Replace `path` by `data`, as `atomic_write` does, but only if it holds `expected`: whether it did. What
-    somebody else saved is never overwritten. FileNotFoundError if the file was deleted; it is not made again.
+    """Replace `path` by `data`, as `atomic_write` does, but only if it holds
+    `expected`: whether it did. What somebody else saved is never overwritten.
+    FileNotFoundError if the file was deleted; it is not made again.
     """
     path = Path(os.path.realpath(path))
     mode = stat.S_IMODE(path.stat().st_mode)
@@ -95,10 +100,17 @@ def replace_if(path: Path, data: bytes, expected: bytes) -> bool:
     return _replace(path, data, mode, lambda: read_regular(path) == expected)
 
 
-def _replace(path: Path, data: bytes, mode: int | None, may: Callable[[], bool]) -> bool:
-    """Put a new file that holds `data` in the place of `path`, if it still may be: whether it was."""
+def _replace(
+    path: Path, data: bytes, mode: int | None, may: Callable[[], bool]
+) -> bool:
+    """Put a new file that holds `data` in the place of `path`, if it still may be:
+    whether it was."""
     name = path.with_name(f".{path.name}.{os.urandom(6).hex()}{TEMPORARY}")
-    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if mode else 0o666)
+    fd = os.open(
+        name,
+        os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC,
+        0o600 if mode else 0o666,
+    )
     try:
         with os.fdopen(fd, "wb", buffering=0):
             write_all(fd, data)
@@ -115,9 +127,17 @@ def _replace(path: Path, data: bytes, mode: int | None, may: Callable[[], bool])
 
 
 def append(path: Path, data: bytes) -> None:
-    """Add `data` at the end of `path` with one write, durably; a new file's name too."""
+    """Add `data` at the end of `path` with one write, durably; a new file's name
+    too."""
     new = not path.exists()
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = (
+        os.O_WRONLY
+        | os.O_APPEND
+        | os.O_CREAT
+        | os.O_NOFOLLOW
+        | os.O_NONBLOCK
+        | os.O_CLOEXEC
+    )
     fd = os.open(path, flags, 0o666)
     try:
         write_all(fd, data)
@@ -137,7 +157,8 @@ def read_text(path: Path) -> str:
 
 
 def read_regular(path: Path, limit: int = -1) -> bytes | None:
-    """The bytes of `path`, at most `limit`, if it is a regular file (not a link, FIFO or folder), else None.
+    """The bytes of `path`, at most `limit`, if it is a regular file (not a link, FIFO
+    or folder), else None.
 
     Never blocks: an agent can put a FIFO in the place of any file.
     """
@@ -161,7 +182,8 @@ def open_regular(path: Path) -> BinaryIO | None:
 
 
 def regular(path: str | Path, follow: bool = True) -> os.stat_result | None:
-    """What a regular file is like, or, with `follow`, one that a link leads to; None if there is none."""
+    """What a regular file is like, or, with `follow`, one that a link leads to; None if
+    there is none."""
     try:
         about = os.stat(path, follow_symlinks=follow)
     except OSError:
@@ -170,16 +192,22 @@ def regular(path: str | Path, follow: bool = True) -> os.stat_result | None:
 
 
 def copy(source: str, target: str) -> bool:
-    """Copy a regular file, or the one that a link leads to, with its mode and time, unless `target` has its
-    size and time already; whether there is one. `cp` keeps the holes of a sparse file. OSError if the system
-    is out of something."""
+    """Copy a regular file, or the one that a link leads to, with its mode and time,
+    unless `target` has its size and time already; whether there is one. `cp` keeps the
+    holes of a sparse file. OSError if the system is out of something."""
     wanted, there = regular(source), regular(target, follow=False)
     if wanted is None:
         return False
-    if there and (there.st_size, there.st_mtime_ns) == (wanted.st_size, wanted.st_mtime_ns):
+    if there and (there.st_size, there.st_mtime_ns) == (
+        wanted.st_size,
+        wanted.st_mtime_ns,
+    ):
         return True
     os.makedirs(os.path.dirname(target), exist_ok=True)
-    words, env = ["cp", "-pL", "--", source, str(clear(Path(target)))], {**os.environ, "LC_ALL": "C"}
+    words, env = (
+        ["cp", "-pL", "--", source, str(clear(Path(target)))],
+        {**os.environ, "LC_ALL": "C"},
+    )
     done = subprocess.run(words, stderr=subprocess.PIPE, timeout=_PATIENCE, env=env)
     for number in SHORTAGES:
         if os.strerror(number).encode() in done.stderr:
@@ -188,9 +216,11 @@ def copy(source: str, target: str) -> bool:
 
 
 def spelt(path: Path) -> Path:
-    """`path`, if it is no link, as the disk spells it: that of a Mac tells neither cases nor Unicode forms
-    apart."""
-    with contextlib.suppress(AttributeError, OSError):  # this is no Mac, or nothing is there
+    """`path`, if it is no link, as the disk spells it: that of a Mac tells neither
+    cases nor Unicode forms apart."""
+    with contextlib.suppress(
+        AttributeError, OSError
+    ):  # this is no Mac, or nothing is there
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             said = fcntl.fcntl(fd, fcntl.F_GETPATH, bytes(1024))  # type: ignore[attr-defined,unused-ignore]
@@ -201,7 +231,8 @@ def spelt(path: Path) -> Path:
 
 
 def signature(path: Path) -> list[int]:
-    """What changes whenever the file does, as only the kernel sets ctime; empty if it is gone."""
+    """What changes whenever the file does, as only the kernel sets ctime; empty if it
+    is gone."""
     try:
         about = path.lstat()
     except OSError:
@@ -218,8 +249,12 @@ def clear(path: Path) -> Path:
                 open_up(path)
                 shutil.rmtree(path, ignore_errors=True)
         except RecursionError:  # thousands of folders, one in the other
-            subprocess.run(["rm", "-rf", "--", path], stderr=subprocess.DEVNULL, timeout=_PATIENCE)
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # a folder on the way can be a file now
+            subprocess.run(
+                ["rm", "-rf", "--", path], stderr=subprocess.DEVNULL, timeout=_PATIENCE
+            )
+    with contextlib.suppress(
+        FileNotFoundError, NotADirectoryError
+    ):  # a folder on the way can be a file now
         try:
             path.unlink()
         except PermissionError:
@@ -230,7 +265,8 @@ def clear(path: Path) -> Path:
 
 
 def lock_at(path: Path) -> filelock.BaseFileLock:
-    """The lock of which `path` is the file, not held yet. What is there and is no file is removed."""
+    """The lock of which `path` is the file, not held yet. What is there and is no file
+    is removed."""
     import filelock
 
     if os.path.lexists(path) and not regular(path, follow=False):
@@ -239,10 +275,14 @@ def lock_at(path: Path) -> filelock.BaseFileLock:
 
 
 def fill(top: Path, wanted: Mapping[str, bytes], folders: Collection[str] = ()) -> None:
-    """Make the folder `top` hold the files `wanted` and these `folders`, by their names in it, and nothing
-    else. A file that is there already stays: to remove one that is on the disk takes longer than to read it.
+    """Make the folder `top` hold the files `wanted` and these `folders`, by their names
+    in it, and nothing else. A file that is there already stays: to remove one that is
+    on the disk takes longer than to read it.
     """
-    real = {*folders, *(str(folder) for name in wanted for folder in PurePosixPath(name).parents)}
+    real = {
+        *folders,
+        *(str(folder) for name in wanted for folder in PurePosixPath(name).parents),
+    }
     missing = dict(wanted)
     if not _is_ours(top):
         clear(top)
@@ -251,7 +291,10 @@ def fill(top: Path, wanted: Mapping[str, bytes], folders: Collection[str] = ()) 
             name = entry.relative_to(top).as_posix()
             if name in real and _is_ours(entry):
                 continue
-            if name in wanted and read_regular(entry, len(wanted[name]) + 1) == wanted[name]:
+            if (
+                name in wanted
+                and read_regular(entry, len(wanted[name]) + 1) == wanted[name]
+            ):
                 del missing[name]
                 continue
             clear(entry)
@@ -265,19 +308,28 @@ def fill(top: Path, wanted: Mapping[str, bytes], folders: Collection[str] = ()) 
 
 def _is_ours(folder: Path) -> bool:
     """Whether it is a folder, and no link to one, in which we can do what we like."""
-    return folder.is_dir() and not folder.is_symlink() and os.access(folder, os.R_OK | os.W_OK | os.X_OK)
+    return (
+        folder.is_dir()
+        and not folder.is_symlink()
+        and os.access(folder, os.R_OK | os.W_OK | os.X_OK)
+    )
 
 
 def open_up(folder: Path) -> None:
-    """Give its owner access to all in `folder`: some tools leave read-only caches, and agents anything. On
-    macOS anybody can lock a file of their own."""
+    """Give its owner access to all in `folder`: some tools leave read-only caches, and
+    agents anything. On macOS anybody can lock a file of their own."""
     for words in (["chflags", "-R", "nouchg,nouappnd"], ["chmod", "-R", "u+rwX"]):
-        with contextlib.suppress(FileNotFoundError, PermissionError):  # Linux has no chflags
-            subprocess.run([*words, str(folder)], stderr=subprocess.DEVNULL, timeout=_PATIENCE)
+        with contextlib.suppress(
+            FileNotFoundError, PermissionError
+        ):  # Linux has no chflags
+            subprocess.run(
+                [*words, str(folder)], stderr=subprocess.DEVNULL, timeout=_PATIENCE
+            )
 
 
 def walk(top: Path) -> Iterator[Path]:
-    """Every file and link below the folder `top`, or `top` itself if it is none; links are not followed."""
+    """Every file and link below the folder `top`, or `top` itself if it is none; links
+    are not followed."""
     if top.is_symlink() or not top.is_dir():
         yield top
         return

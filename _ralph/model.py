@@ -34,7 +34,8 @@ COUNTED = frozenset({Verdict.FAILED, Verdict.NO_OP, Verdict.TIMED_OUT})
 Json = dict[str, Any]
 """A JSON object from outside, or for it."""
 Finding = tuple[str, str]
-"""`ok`, `now`, `warning`, `error` or `trying`, and a line: what was found, and what to do about it."""
+"""`ok`, `now`, `warning`, `error` or `trying`, and a line: what was found, and what to
+do about it."""
 Findings = Iterable[Finding]
 
 
@@ -50,7 +51,8 @@ class Check:
 
     @property
     def command(self) -> str:
-        """The command as a person would type it; also what makes two checks the same."""
+        """The command as a person would type it; also what makes two checks the
+        same."""
         return self.run if isinstance(self.run, str) else shlex.join(self.run)
 
 
@@ -59,7 +61,9 @@ class Setup:
     """The command that makes a checkout ready."""
 
     run: str
-    when: tuple[str, ...] = ()  # patterns of the files that it depends on; without, all do
+    when: tuple[
+        str, ...
+    ] = ()  # patterns of the files that it depends on; without, all do
 
 
 def task_key(task_id: object, title: object) -> str:
@@ -122,18 +126,20 @@ class Plan:
 
     @property
     def key(self) -> str:
-        """What history is counted by: this file, beside its progress.txt, and its branchName."""
+        """What history is counted by: this file, beside its progress.txt, and its
+        branchName."""
         return f"{self.path.name}@{self.branch or ''}"
 
     @property
     def top(self) -> Json:
-        """What stands beside the list of tasks; nothing, where that is the whole document."""
+        """What stands beside the list of tasks; nothing, where that is the whole
+        document."""
         return self.data if isinstance(self.data, dict) else {}
 
     @property
     def protected(self) -> list[str]:
-        """The patterns of files that an attempt may not change, unless its task allows it; with any, also
-        what decides how a file looks when it is checked out."""
+        """The patterns of files that an attempt may not change, unless its task allows
+        it; with any, also what decides how a file looks when it is checked out."""
         named = list(self.settings.get("protect", []))
         return [*named, ".gitattributes"] if named else []
 
@@ -143,12 +149,14 @@ class Plan:
         return frozenset(task.id for task in self.tasks if task.passed)
 
     def checks_for(self, task: Task, more: Iterable[Check] = ()) -> list[Check]:
-        """The program of a task, in order and without duplicates: the plan's checks, `more`, its own."""
+        """The program of a task, in order and without duplicates: the plan's checks,
+        `more`, its own."""
         return _distinct([*self.checks, *more, *task.checks])
 
     @property
     def every_check(self) -> list[Check]:
-        """All checks that must hold at the plan's end (not `once`), without duplicates."""
+        """All checks that must hold at the plan's end (not `once`), without
+        duplicates."""
         every = [*self.checks, *(check for task in self.tasks for check in task.checks)]
         return _distinct(check for check in every if not check.once)
 
@@ -162,18 +170,21 @@ class Plan:
             if task.id == task_id:
                 return task
         known = ", ".join(task.id for task in self.tasks[:12])
-        raise BadInput(f"{self.path.name}: there is no task {task_id!r}; the tasks are {known}")
+        raise BadInput(
+            f"{self.path.name}: there is no task {task_id!r}; the tasks are {known}"
+        )
 
 
 def _distinct(checks: Iterable[Check]) -> list[Check]:
-    """One check of each command: the last, as a task's own may have more time, in the first one's place."""
+    """One check of each command: the last, as a task's own may have more time, in the
+    first one's place."""
     return list({check.command: check for check in checks}.values())
 
 
 @dataclass(frozen=True)
 class SingleTests:
-    """What a check reported of single tests, by their names. `failed` has what each failure says; `unread` is
-    why nothing could be read, in words."""
+    """What a check reported of single tests, by their names. `failed` has what each
+    failure says; `unread` is why nothing could be read, in words."""
 
     passed: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
@@ -200,7 +211,8 @@ class CheckResult:
 
     @property
     def is_sound(self) -> bool:
-        """Whether it is green, or red by single tests alone, which explain its exit status."""
+        """Whether it is green, or red by single tests alone, which explain its exit
+        status."""
         told = self.tests and not self.tests.unread and not self.timed_out
         return self.ok or bool(told and self.tests and self.tests.failed)
 
@@ -246,7 +258,8 @@ class Spent:
 
 
 class Outcome(enum.StrEnum):
-    """How an agent process ended, read from its own final event, never from its words."""
+    """How an agent process ended, read from its own final event, never from its
+    words."""
 
     DONE = "done"
     FAILED = "failed"
@@ -268,7 +281,9 @@ class AgentResult:
     at_least: bool = False  # cut off before it could report all that it used
     no_price: str = ""  # a sentence, if it did not report what is limited
     tokens: Tokens = field(default_factory=Tokens)
-    reset: float | None = None  # the unix time at which the provider's limit ends, if known
+    reset: float | None = (
+        None  # the unix time at which the provider's limit ends, if known
+    )
     overage: bool = False  # the provider bills extra usage until then
     denials: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -277,9 +292,13 @@ class AgentResult:
     survivors: list[int] = field(default_factory=list)
 
 
-def spent_on(results: Sequence[AgentResult], checks: Sequence[CheckResult] = ()) -> Spent:
+def spent_on(
+    results: Sequence[AgentResult], checks: Sequence[CheckResult] = ()
+) -> Spent:
     """What agents and checks took together."""
-    seconds = [result.seconds for result in results] + [check.seconds for check in checks]
+    seconds = [result.seconds for result in results] + [
+        check.seconds for check in checks
+    ]
     total = Spent(seconds=round(sum(seconds), 1))
     for result in results:
         total.usd += result.usd or 0.0
@@ -290,8 +309,8 @@ def spent_on(results: Sequence[AgentResult], checks: Sequence[CheckResult] = ())
 
 @dataclass(frozen=True)
 class Share:
-    """What an attempt may spend of the limits, in dollars, tokens and seconds; None and infinity without a
-    limit."""
+    """What an attempt may spend of the limits, in dollars, tokens and seconds; None and
+    infinity without a limit."""
 
     usd: float | None = None
     tokens: int | None = None
@@ -300,12 +319,16 @@ class Share:
     def without(self, spent: Spent) -> Share:
         """What is left of it."""
         usd = None if self.usd is None else max(self.usd - spent.usd, 0.01)
-        tokens = None if self.tokens is None else max(self.tokens - spent.tokens.total, 1)
+        tokens = (
+            None if self.tokens is None else max(self.tokens - spent.tokens.total, 1)
+        )
         return Share(usd, tokens, max(self.seconds - spent.seconds, 1.0))
 
     def within(self, other: Share) -> Share:
         """The smaller of both, in dollars and in seconds."""
-        usd = min((one for one in (self.usd, other.usd) if one is not None), default=None)
+        usd = min(
+            (one for one in (self.usd, other.usd) if one is not None), default=None
+        )
         return replace(self, usd=usd, seconds=min(self.seconds, other.seconds))
 
 
@@ -318,7 +341,9 @@ class Judgement(Spent):
     overage: bool = False  # as in `AgentResult`, of the row's provider
     reset: float = 0.0
     agrees: bool = False
-    objections: list[str] = field(default_factory=list)  # criteria that are not met, with reasons
+    objections: list[str] = field(
+        default_factory=list
+    )  # criteria that are not met, with reasons
     session: str = ""
 
 
@@ -327,7 +352,9 @@ class Conflict:
     """What of a task's work conflicts with what landed meanwhile."""
 
     marked: list[str] = field(default_factory=list)  # files with git's conflict markers
-    kept: list[str] = field(default_factory=list)  # files that stand as the branch has them
+    kept: list[str] = field(
+        default_factory=list
+    )  # files that stand as the branch has them
     own: str = ""  # the commit of the task's own version
 
 
@@ -337,7 +364,9 @@ class Work:
 
     base: str = ""  # the commit that it began at
     left: str = ""  # the tree of what its agent left
-    leftover: str = ""  # recheck earlier work, start no agent: `checks` or `judge` is missing
+    leftover: str = (
+        ""  # recheck earlier work, start no agent: `checks` or `judge` is missing
+    )
     tip: str = ""  # the branch's tip that the candidate is made on
     commit: str = ""  # the candidate, and what lands
     reason: str = ""
@@ -346,7 +375,9 @@ class Work:
     unjudged: bool = False  # only the judge's answer is missing
     blocked: str = ""  # why the task needs a person
     parked: str = ""  # the ref of work that did not pass
-    flaky: list[str] = field(default_factory=list)  # checks that were red and green on the same files
+    flaky: list[str] = field(
+        default_factory=list
+    )  # checks that were red and green on the same files
     tests: list[str] = field(default_factory=list)  # those that it changed
     restored: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
@@ -355,8 +386,8 @@ class Work:
 
 
 HANDOFF = ".ralph-handoff.md"
-"""The file at the top of a workspace in which an agent writes what the next one should know. It is not below
-`.git`, where some agents' own sandboxes let nobody write."""
+"""The file at the top of a workspace in which an agent writes what the next one should
+know. It is not below `.git`, where some agents' own sandboxes let nobody write."""
 RESULTS = ".ralph-results"
 """Where an agent's own runs of the checks report single tests, beside the handoff."""
 LEFT_OUT = (HANDOFF, RESULTS)
@@ -385,9 +416,12 @@ class Paths:
 
     @property
     def rooms(self) -> list[Path]:
-        """The first clean room under all its names that are there, the newest last: more than one while the
-        branch is checked once more. A new one has a new name, as tools keep things elsewhere by the path."""
-        found = [room for room in self.places.glob("room*") if room.name[4:5] in ("", "-")]
+        """The first clean room under all its names that are there, the newest last:
+        more than one while the branch is checked once more. A new one has a new name,
+        as tools keep things elsewhere by the path."""
+        found = [
+            room for room in self.places.glob("room*") if room.name[4:5] in ("", "-")
+        ]
         return sorted(found, key=_number_of)  # that of 0.2 has no number
 
     @property
@@ -402,7 +436,9 @@ class Paths:
     @property
     def next_room(self) -> Path:
         """The name of the next clean room."""
-        return self.places / f"room-{_number_of(self.rooms[-1]) + 1 if self.rooms else 1}"
+        return (
+            self.places / f"room-{_number_of(self.rooms[-1]) + 1 if self.rooms else 1}"
+        )
 
     @property
     def landing(self) -> Path:

@@ -1,4 +1,5 @@
-"""Text that ralph did not write: cleaned, clipped, quoted. Durations: read and written."""
+"""Text that ralph did not write: cleaned, clipped, quoted. Durations: read and
+written."""
 
 from __future__ import annotations
 
@@ -28,19 +29,22 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 def clean(text: str) -> str:
     """`text` without terminal escapes, control, bidirectional or surrogate characters.
 
-    Newlines, tabs and the joiners that Persian, Hindi and emoji need stay. What comes out can be printed and
-    encoded anywhere.
+    Newlines, tabs and the joiners that Persian, Hindi and emoji need stay. What comes
+    out can be printed and encoded anywhere.
     """
     if text.isascii() and text.isprintable():
         return text
     text = _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return "".join(
-        c for c in text if c in _KEPT or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
+        c
+        for c in text
+        if c in _KEPT or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
     )
 
 
 def redact(text: str) -> str:
-    """`text` without the values of variables whose names look like secrets, 12 characters and more.
+    """`text` without the values of variables whose names look like secrets, 12
+    characters and more.
 
     For what agents and checks print, before it goes into notes, prompts and pages.
     """
@@ -52,7 +56,11 @@ def redact(text: str) -> str:
 @functools.cache
 def _secrets() -> list[tuple[str, str]]:
     """Names and values, the longest first: one may be a part of another."""
-    pairs = [(name, value) for name, value in os.environ.items() if _SECRET.search(name) and len(value) >= 12]
+    pairs = [
+        (name, value)
+        for name, value in os.environ.items()
+        if _SECRET.search(name) and len(value) >= 12
+    ]
     return sorted(pairs, key=lambda pair: -len(pair[1]))
 
 
@@ -76,7 +84,8 @@ def middle(text: str, width: int) -> str:
 
 
 def cells(line: str) -> int:
-    """How many columns of a terminal `line` takes: wide characters two, combining ones none."""
+    """How many columns of a terminal `line` takes: wide characters two, combining ones
+    none."""
     return len(line) if line.isascii() else sum(map(_cells, line))
 
 
@@ -88,12 +97,18 @@ def _cells(letter: str) -> int:
 
 def _fitting(line: str, columns: int) -> str:
     """The beginning of `line` that fits in `columns`."""
-    return line[: bisect.bisect_right([*itertools.accumulate(map(_cells, line))], columns)]
+    return line[
+        : bisect.bisect_right([*itertools.accumulate(map(_cells, line))], columns)
+    ]
 
 
 def cut(line: str, columns: int) -> str:
     """`line` in at most `columns` columns of a terminal."""
-    return line if cells(line) <= columns else _fitting(line, max(columns - 3, 1)).rstrip() + "..."
+    return (
+        line
+        if cells(line) <= columns
+        else _fitting(line, max(columns - 3, 1)).rstrip() + "..."
+    )
 
 
 def pad(line: str, columns: int) -> str:
@@ -103,7 +118,8 @@ def pad(line: str, columns: int) -> str:
 
 
 def wrap(line: str, columns: int) -> list[str]:
-    """`line` as lines of at most `columns` columns of a terminal, broken between words if it can be."""
+    """`line` as lines of at most `columns` columns of a terminal, broken between words
+    if it can be."""
     lines = [""]
     for word in line.split():
         if lines[-1] and cells(f"{lines[-1]} {word}") <= columns:
@@ -132,7 +148,8 @@ def few(names: Sequence[str]) -> str:
 
 
 def clip(text: str, size: int, note: str = "cut here") -> str:
-    """`text` in at most `size` bytes of UTF-8: its head, with a note where it was cut."""
+    """`text` in at most `size` bytes of UTF-8: its head, with a note where it was
+    cut."""
     raw = text.encode("utf-8", "replace")
     if len(raw) <= size:
         return raw.decode("utf-8")
@@ -170,11 +187,18 @@ def fenced(text: str, kind: str = "") -> str:
 
 
 def seconds(value: object, where: str = "duration") -> float:
-    """Seconds in `90s`, `10m`, `2h`, `1.5h` or a plain number; BadInput for anything else."""
+    """Seconds in `90s`, `10m`, `2h`, `1.5h` or a plain number; BadInput for anything
+    else."""
     number, unit = value, ""
-    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", value)):
+    if isinstance(value, str) and (
+        match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", value)
+    ):
         number, unit = float(match[1]), match[2]
-    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < _FOREVER:
+    if (
+        isinstance(number, bool)
+        or not isinstance(number, (int, float))
+        or not 0 < number < _FOREVER
+    ):
         raise BadInput(
             f"{where}: expected a duration such as 90s, 10m or 2h, found {one_line(repr(value), 40)}"
         )
@@ -182,7 +206,8 @@ def seconds(value: object, where: str = "duration") -> float:
 
 
 def duration(value: float, short: bool = False) -> str:
-    """`value` seconds for people: `12.3 s`, `5 min 12 s`, `2 h 5 min`; no tenths if `short`."""
+    """`value` seconds for people: `12.3 s`, `5 min 12 s`, `2 h 5 min`; no tenths if
+    `short`."""
     if value < 60:
         return f"{int(value)} s" if short else f"{value:.1f} s"
     if value < 3600:
@@ -191,16 +216,17 @@ def duration(value: float, short: bool = False) -> str:
 
 
 def clock(at: float, now: float, seconds: bool = False) -> str:
-    """The unix time `at` for people: `07:00`, with `seconds` `07:00:12`, with its day if that is not the next
-    time that clocks show it."""
+    """The unix time `at` for people: `07:00`, with `seconds` `07:00:12`, with its day
+    if that is not the next time that clocks show it."""
     day = "" if at - now < _UNITS["d"] else "%a %d %b, "
     return time.strftime(f"{day}%H:%M" + ":%S" * seconds, time.localtime(at))
 
 
 def moment(value: object, now: float) -> float | None:
-    """The unix time that a provider names: as such a number, as seconds from now (`3600`,
-    `retry after 3600s`, `in 2 hours 5 minutes`) or by local clocks (`try again at 10:26 PM`,
-    `at Nov 23rd, 2026 9:05 AM`). None for anything else; what lies years ahead is cut to three."""
+    """The unix time that a provider names: as such a number, as seconds from now
+    (`3600`, `retry after 3600s`, `in 2 hours 5 minutes`) or by local clocks (`try again
+    at 10:26 PM`, `at Nov 23rd, 2026 9:05 AM`). None for anything else; what lies years
+    ahead is cut to three."""
     try:
         named = _moment(str(value).strip()[:500], now)
     except (ValueError, OverflowError):
@@ -212,15 +238,26 @@ def _moment(words: str, now: float) -> float | None:
     if re.fullmatch(r"\d{1,12}(\.\d+)?", words):
         return float(words) if float(words) > _FOREVER else now + float(words)
     if match := re.search(_IN, words):
-        left = sum(float(number) * _UNITS[unit[0].lower()] for number, unit in re.findall(_PART, match[1]))
+        left = sum(
+            float(number) * _UNITS[unit[0].lower()]
+            for number, unit in re.findall(_PART, match[1])
+        )
         return now + left if left else None
     if match := re.search(_AT, words):
         month, day, year, clock = match.groups()
-        date = f"{month} {day} {year}" if month else time.strftime("%b %d %Y", time.localtime(now))
+        date = (
+            f"{month} {day} {year}"
+            if month
+            else time.strftime("%b %d %Y", time.localtime(now))
+        )
         named = time.strptime(f"{date} {clock}", "%b %d %Y %I:%M %p")
-        at, tomorrow = (time.mktime((*named[:2], named[2] + later, *named[3:])) for later in (0, 1))
+        at, tomorrow = (
+            time.mktime((*named[:2], named[2] + later, *named[3:])) for later in (0, 1)
+        )
         # there are no seconds in it: a few minutes ago means now, and not tomorrow
         return at if month or at > now - 600 else tomorrow
     from email.utils import parsedate_to_datetime  # 10 ms, and rarely wanted
 
-    return parsedate_to_datetime(words).timestamp()  # the other form of a retry-after header
+    return parsedate_to_datetime(
+        words
+    ).timestamp()  # the other form of a retry-after header

@@ -1,6 +1,7 @@
 """What ralph costs: every figure is a ratio to a floor that is measured in the same run.
 
-`make bench` prints the table; BENCH_SCALE=0.1 is quick, names of figures measure just those.
+`make bench` prints the table; BENCH_SCALE=0.1 is quick, names of figures measure just
+those.
 """
 
 from __future__ import annotations
@@ -31,18 +32,30 @@ SCALE = float(os.environ.get("BENCH_SCALE", "1"))
 ROUNDS = 5 if SCALE >= 1 else 3
 MANY = 8
 TASKS = 16
-"""Attempts in a run beside its first: with ten that pass, the branch is checked once more."""
-WORKS, TRIES, SLEEPS = "sh -c ': > $RALPH_TASK_ID'", "sh -c 'echo $$ > tried'", "sleep 3600"
+"""Attempts in a run beside its first: with ten that pass, the branch is checked once
+more."""
+WORKS, TRIES, SLEEPS = (
+    "sh -c ': > $RALPH_TASK_ID'",
+    "sh -c 'echo $$ > tried'",
+    "sleep 3600",
+)
 SLOW_TO_BUILD_UP = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
 ENV = {
-    k: v for k, v in os.environ.items() if not k.startswith(("RALPH", "GIT_")) and k not in SLOW_TO_BUILD_UP
+    k: v
+    for k, v in os.environ.items()
+    if not k.startswith(("RALPH", "GIT_")) and k not in SLOW_TO_BUILD_UP
 }
-ENV |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "PYTHONPATH": str(ROOT)}
+ENV |= {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+    "PYTHONPATH": str(ROOT),
+}
 
 
 @dataclass(frozen=True)
 class Measured:
-    """`value` is what the goal is about; `floor` and `ours` are seconds, `memory` is in MB."""
+    """`value` is what the goal is about; `floor` and `ours` are seconds, `memory` is in
+    MB."""
 
     value: float = 0.0
     floor: float = 0.0
@@ -52,7 +65,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Figure:
-    """One row of the table: `goal` is the most that `value` may be, or, as a speed, the least."""
+    """One row of the table: `goal` is the most that `value` may be, or, as a speed, the
+    least."""
 
     key: str
     what: str
@@ -79,21 +93,37 @@ def run(words: list[str], cwd: Path, **env: str) -> tuple[float, float]:
     """Seconds that a command took, and the most memory of it or a descendant, in MB."""
     started = time.perf_counter()
     with subprocess.Popen(
-        words, cwd=cwd, env={**ENV, **env}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        words,
+        cwd=cwd,
+        env={**ENV, **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
     ) as process:
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in (0, 3, 4):  # 3 and 4: a limit, a blocked task
-        raise RuntimeError(f"{shlex.join(words)} ended with {process.returncode} in {cwd}")
-    return time.perf_counter() - started, used.ru_maxrss / (1024 if sys.platform == "linux" else 1 << 20)
+        raise RuntimeError(
+            f"{shlex.join(words)} ended with {process.returncode} in {cwd}"
+        )
+    return time.perf_counter() - started, used.ru_maxrss / (
+        1024 if sys.platform == "linux" else 1 << 20
+    )
 
 
 def ralph(cwd: Path, *words: str, **env: str) -> tuple[float, float]:
     return run([str(Path(sys.executable).with_name("ralph")), *words], cwd, **env)
 
 
-def loop(cwd: Path, agent: str, iterations: int, *words: str, **env: str) -> tuple[float, float]:
-    limits = ["--max-iterations", str(iterations), "--max-attempts", "1000000", "--no-awake"]
+def loop(
+    cwd: Path, agent: str, iterations: int, *words: str, **env: str
+) -> tuple[float, float]:
+    limits = [
+        "--max-iterations",
+        str(iterations),
+        "--max-attempts",
+        "1000000",
+        "--no-awake",
+    ]
     return ralph(cwd, "run", "--agent", agent, *limits, *words, **env)
 
 
@@ -110,9 +140,13 @@ def timed(job: Callable[[], object]) -> float:
 
 
 def plan(cwd: Path, tasks: int, check: str = "", **top: Any) -> None:
-    """Write prd.json with new tasks, 250 bytes each, and what else it says at its `top`; if no other, their
-    check is that a file is there, and it is not run again at the end."""
-    name, words = f"{time.monotonic_ns():x}", "What is to be done, and why, in some words. " * 2
+    """Write prd.json with new tasks, 250 bytes each, and what else it says at its
+    `top`; if no other, their check is that a file is there, and it is not run again at
+    the end."""
+    name, words = (
+        f"{time.monotonic_ns():x}",
+        "What is to be done, and why, in some words. " * 2,
+    )
     entries = [
         {
             "id": f"{name}-{i}", "title": f"task {i}", "description": words, "priority": i, "passes": False,
@@ -120,7 +154,9 @@ def plan(cwd: Path, tasks: int, check: str = "", **top: Any) -> None:
         }
         for i in range(tasks)
     ]  # fmt: skip
-    (cwd / "prd.json").write_text(json.dumps({"project": "p", **top, "userStories": entries}, indent=1))
+    (cwd / "prd.json").write_text(
+        json.dumps({"project": "p", **top, "userStories": entries}, indent=1)
+    )
 
 
 def repository(cwd: Path, files: int = 1) -> Path:
@@ -130,14 +166,24 @@ def repository(cwd: Path, files: int = 1) -> Path:
         (cwd / f"d{i // 100}").mkdir(parents=True, exist_ok=True)
         (cwd / f"d{i // 100}" / f"f{i}").write_text(f"{i}\n")
     (cwd / ".gitignore").write_text(".ralph/\nprd.json\nprogress.txt\n")
-    for words in ("init -q", "config user.email a@b.invalid", "config user.name A", "config gc.auto 0"):
+    for words in (
+        "init -q",
+        "config user.email a@b.invalid",
+        "config user.name A",
+        "config gc.auto 0",
+    ):
         run(["git", *words.split()], cwd)
     run(["sh", "-c", "git add -A && git commit -qm start"], cwd)
     return cwd
 
 
 def an_attempt(
-    cwd: Path, agent: str, many: int = MANY, tasks: int = 40, check: str = "", **top: Any
+    cwd: Path,
+    agent: str,
+    many: int = MANY,
+    tasks: int = 40,
+    check: str = "",
+    **top: Any,
 ) -> float:
     """Seconds of one attempt: what `many` take more in one run than one."""
     took = []
@@ -158,7 +204,8 @@ def loop_once(cwd: Path) -> Path:
 
 
 def start(*words: str) -> Callable[[Path], Measured]:
-    """A command against a Python that imports click, in a repository with a plan of 100 tasks."""
+    """A command against a Python that imports click, in a repository with a plan of 100
+    tasks."""
 
     def measure(cwd: Path) -> Measured:
         plan(repository(cwd), 100)
@@ -174,14 +221,20 @@ def start(*words: str) -> Callable[[Path], Measured]:
 
 
 def attempt_with_git(durable: bool) -> Callable[[Path], Measured]:
-    """With the `durable` floor, what it commits outlives a power cut, as what ralph commits does."""
+    """With the `durable` floor, what it commits outlives a power cut, as what ralph
+    commits does."""
 
     def measure(cwd: Path) -> Measured:
         many, other = MANY, repository(cwd / "floor")
         git, sync = ("git -c core.fsync=all", "sync -f .") if durable else ("git", ":")
-        work = f": > $$-$i; env test -e $$-$i; {sync}; {git} add -A; {git} commit -qm $i"
+        work = (
+            f": > $$-$i; env test -e $$-$i; {sync}; {git} add -A; {git} commit -qm $i"
+        )
         loop_once(repository(cwd / "ours"))
-        floor = lambda: run(["sh", "-c", f"for i in $(seq {many}); do {work}; done"], other)[0] / many  # noqa: E731
+        floor = lambda: (  # noqa: E731
+            run(["sh", "-c", f"for i in $(seq {many}); do {work}; done"], other)[0]
+            / many
+        )
         found = medians(ROUNDS + 4, floor, lambda: an_attempt(cwd / "ours", WORKS))
         return Measured(found[1] / found[0], *found)
 
@@ -189,15 +242,16 @@ def attempt_with_git(durable: bool) -> Callable[[Path], Measured]:
 
 
 def ten_minutes(cwd: Path) -> Measured:
-    """What ralph adds to an attempt that takes ten minutes, in percent; `floor` is those minutes."""
+    """What ralph adds to an attempt that takes ten minutes, in percent; `floor` is
+    those minutes."""
     loop_once(repository(cwd))
     ours = statistics.median(an_attempt(cwd, WORKS) for _ in range(ROUNDS))
     return Measured(100 * ours / 600, 600, ours)
 
 
 def a_check(cwd: Path) -> Measured:
-    """What a check takes in the clean room beyond itself: eight more of them in a plan, each of which runs
-    before the work of a task and after it."""
+    """What a check takes in the clean room beyond itself: eight more of them in a plan,
+    each of which runs before the work of a task and after it."""
     loop_once(repository(cwd, 1000))
     more = 8
 
@@ -219,24 +273,29 @@ def a_check(cwd: Path) -> Measured:
 
 
 def a_prefix(cwd: Path) -> Measured:
-    """What `wrap` adds to an attempt beyond its own two commands, of which each runs three times: with the
-    agent, and with its check before and after the work."""
+    """What `wrap` adds to an attempt beyond its own two commands, of which each runs
+    three times: with the agent, and with its check before and after the work."""
     loop_once(repository(cwd))
     behind = {"run": "nice -n 0", "end": "nice -n 0 true"}
 
     def its_own() -> float:
-        words = f"for i in $(seq {3 * MANY}); do nice -n 0 env true; nice -n 0 true; done"
+        words = (
+            f"for i in $(seq {3 * MANY}); do nice -n 0 env true; nice -n 0 true; done"
+        )
         return run(["sh", "-c", words], cwd)[0] / MANY
 
     floor, plain, ours = medians(
-        ROUNDS + 4, its_own, lambda: an_attempt(cwd, WORKS), lambda: an_attempt(cwd, WORKS, wrap=behind)
+        ROUNDS + 4,
+        its_own,
+        lambda: an_attempt(cwd, WORKS),
+        lambda: an_attempt(cwd, WORKS, wrap=behind),
     )
     return Measured(1000 * (ours - plain - floor), floor, ours - plain)
 
 
 def set_up(cwd: Path) -> Measured:
-    """An attempt where `setup` leaves 20,000 files in each place, in seconds; the floor is one look at them in
-    one place."""
+    """An attempt where `setup` leaves 20,000 files in each place, in seconds; the floor
+    is one look at them in one place."""
     count, home = scaled(20_000), repository(cwd / "home")
     (home / ".gitignore").write_text(".ralph/\nprd.json\nprogress.txt\ndeps/\n")
     (home / "some.lock").write_text("1\n")
@@ -257,23 +316,32 @@ for i in range({count}):
         waiting = [str(room)]
         while waiting:
             entries = [*os.scandir(waiting.pop())]
-            waiting += [entry.path for entry in entries if entry.is_dir() and entry.name != ".git"]
+            waiting += [
+                entry.path
+                for entry in entries
+                if entry.is_dir() and entry.name != ".git"
+            ]
             for entry in entries:
                 entry.stat(follow_symlinks=False)
 
-    found = medians(ROUNDS, lambda: timed(look), lambda: an_attempt(home, WORKS, setup=setup))
+    found = medians(
+        ROUNDS, lambda: timed(look), lambda: an_attempt(home, WORKS, setup=setup)
+    )
     return Measured(found[1], *found)
 
 
 def runs_of(what: str, when: bool = False) -> Callable[[Path], Measured]:
-    """How often the whole suite, or `setup`, runs for ten tasks that all pass at once, of which one changes the
-    lock file."""
+    """How often the whole suite, or `setup`, runs for ten tasks that all pass at once,
+    of which one changes the lock file."""
 
     def measure(cwd: Path) -> Measured:
         home, log = repository(cwd / "home"), cwd / "log"
         (home / "some.lock").write_text("1\n")
         run(["sh", "-c", "git add -A && git commit -qm lock"], home)
-        counts, most = f"echo x >> {shlex.quote(str(log))}", {"when": ["*.lock"]} if when else {}
+        counts, most = (
+            f"echo x >> {shlex.quote(str(log))}",
+            {"when": ["*.lock"]} if when else {},
+        )
         top = (
             {"checks": [counts]}
             if what == "suite"
@@ -282,7 +350,10 @@ def runs_of(what: str, when: bool = False) -> Callable[[Path], Measured]:
         plan(home, 10, **top)
         changes = "case $RALPH_TASK_ID in *-5) echo 2 > some.lock;; esac"
         loop(home, f"sh -c {shlex.quote(f'{changes}; : > $RALPH_TASK_ID')}", 20)
-        assert all(task["passes"] for task in json.loads((home / "prd.json").read_text())["userStories"])
+        assert all(
+            task["passes"]
+            for task in json.loads((home / "prd.json").read_text())["userStories"]
+        )
         return Measured(len(log.read_text().split()))
 
     return measure
@@ -292,8 +363,14 @@ def flood(agent: str) -> Callable[[Path], Measured]:
     """The speed at which an agent's output is read, against reading the same pipe."""
 
     def measure(cwd: Path) -> Measured:
-        piece = events() if agent == "claude" else b"The quick brown fox jumps over it.\n" * 170
-        with (cwd / "block").open("wb") as file:  # in pieces: a child is counted with its parent's memory
+        piece = (
+            events()
+            if agent == "claude"
+            else b"The quick brown fox jumps over it.\n" * 170
+        )
+        with (cwd / "block").open(
+            "wb"
+        ) as file:  # in pieces: a child is counted with its parent's memory
             for _ in range((32 << 20) // len(piece)):
                 file.write(piece)
         (cwd / "end").write_text('{"type":"result","is_error":false,"result":"done"}\n')
@@ -301,7 +378,9 @@ def flood(agent: str) -> Callable[[Path], Measured]:
 
         def ours(times: int) -> float:
             block, end = shlex.quote(str(cwd / "block")), shlex.quote(str(cwd / "end"))
-            fake.write_text(f'#!/bin/sh\n: > "$RALPH_TASK_ID"\nexec cat {f"{block} " * times} {end}\n')
+            fake.write_text(
+                f'#!/bin/sh\n: > "$RALPH_TASK_ID"\nexec cat {f"{block} " * times} {end}\n'
+            )
             took, most = passes(fake, home)
             memory.append(most)
             return took
@@ -314,8 +393,12 @@ def flood(agent: str) -> Callable[[Path], Measured]:
                     pass
 
         times = scaled(32)
-        floor, nothing, all_of_it = medians(3, lambda: timed(read), lambda: ours(0), lambda: ours(times))
-        return Measured(floor / (all_of_it - nothing), floor, all_of_it - nothing, max(memory))
+        floor, nothing, all_of_it = medians(
+            3, lambda: timed(read), lambda: ours(0), lambda: ours(times)
+        )
+        return Measured(
+            floor / (all_of_it - nothing), floor, all_of_it - nothing, max(memory)
+        )
 
     return measure
 
@@ -331,16 +414,30 @@ def passes(program: Path, home: Path) -> tuple[float, float]:
 
 
 def events() -> bytes:
-    """Two lines as Claude Code prints them: words, then what a tool gave, 3 KB on average."""
-    words, usage = "The quick brown fox jumps over it.\n", {"input_tokens": 9, "output_tokens": 1}
-    said = {"id": "m", "content": [{"type": "text", "text": words * 15}], "usage": usage}
-    given = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": words * 140}]}
+    """Two lines as Claude Code prints them: words, then what a tool gave, 3 KB on
+    average."""
+    words, usage = (
+        "The quick brown fox jumps over it.\n",
+        {"input_tokens": 9, "output_tokens": 1},
+    )
+    said = {
+        "id": "m",
+        "content": [{"type": "text", "text": words * 15}],
+        "usage": usage,
+    }
+    given = {
+        "role": "user",
+        "content": [
+            {"type": "tool_result", "tool_use_id": "t", "content": words * 140}
+        ],
+    }
     both = ({"type": "assistant", "message": said}, {"type": "user", "message": given})
     return "".join(json.dumps(event) + "\n" for event in both).encode()
 
 
 def long_line(cwd: Path) -> Measured:
-    """An event of 60 MB, which is more than ralph keeps of one, and the end of the agent after it."""
+    """An event of 60 MB, which is more than ralph keeps of one, and the end of the
+    agent after it."""
     end = '{"type":"result","is_error":false,"result":"done"}'
     script = f"""printf '{{"type":"assistant","x":"'; head -c 60000000 /dev/zero | tr '\\0' x; echo '"}}'; echo '{end}'"""
     (cwd / "claude").write_text(f'#!/bin/sh\n: > "$RALPH_TASK_ID"\n{script}\n')
@@ -352,13 +449,23 @@ def long_line(cwd: Path) -> Measured:
 def asleep(cwd: Path, jobs: int, out: int) -> Iterator[list[int]]:
     """The pids of a loop and of its workers, whose agents sleep (Linux)."""
     plan(repository(cwd), jobs)
-    words = [str(Path(sys.executable).with_name("ralph")), "run", "--no-awake", "--jobs", str(jobs)]
-    with subprocess.Popen([*words, "--agent", SLEEPS], cwd=cwd, env=ENV, stdout=out) as process:
+    words = [
+        str(Path(sys.executable).with_name("ralph")),
+        "run",
+        "--no-awake",
+        "--jobs",
+        str(jobs),
+    ]
+    with subprocess.Popen(
+        [*words, "--agent", SLEEPS], cwd=cwd, env=ENV, stdout=out
+    ) as process:
         try:
             while len(agents := children(children([process.pid]))) < jobs:
                 time.sleep(0.1)
                 if process.poll() is not None:
-                    raise RuntimeError(f"ralph ended with {len(agents)} of {jobs} agents at work")
+                    raise RuntimeError(
+                        f"ralph ended with {len(agents)} of {jobs} agents at work"
+                    )
             time.sleep(3)
             yield [process.pid, *children([process.pid])]
         finally:
@@ -366,16 +473,20 @@ def asleep(cwd: Path, jobs: int, out: int) -> Iterator[list[int]]:
 
 
 def children(pids: list[int]) -> list[int]:
-    """Those of all of them; a worker may end meanwhile, as the one of the checks before the work does."""
+    """Those of all of them; a worker may end meanwhile, as the one of the checks before
+    the work does."""
     found: list[int] = []
     for pid in pids:
         with contextlib.suppress(OSError):
-            found += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+            found += map(
+                int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            )
     return found
 
 
 def silence(terminal: bool, jobs: int = 1) -> Callable[[Path], Measured]:
-    """Processor time of ralph's processes, in ms a minute, while its agents are silent."""
+    """Processor time of ralph's processes, in ms a minute, while its agents are
+    silent."""
 
     def measure(cwd: Path) -> Measured:
         ours, theirs = pty.openpty() if terminal else os.pipe()
@@ -393,25 +504,37 @@ def silence(terminal: bool, jobs: int = 1) -> Callable[[Path], Measured]:
 
 
 def memory_of_workers(cwd: Path) -> Measured:
-    """The most that one of eight workers has for itself, in MB: what it shares with the loop is there once."""
+    """The most that one of eight workers has for itself, in MB: what it shares with the
+    loop is there once."""
     with asleep(cwd, 8, subprocess.DEVNULL) as (_, *workers):
-        return Measured(max(psutil.Process(pid).memory_full_info().uss for pid in workers) / 1e6)
+        return Measured(
+            max(psutil.Process(pid).memory_full_info().uss for pid in workers) / 1e6
+        )
 
 
 def side_by_side(cwd: Path) -> Measured:
-    """TASKS tasks with 4 workers, from the start of the command to its end; the floor is what agents sleep."""
+    """TASKS tasks with 4 workers, from the start of the command to its end; the floor
+    is what agents sleep."""
     seconds = max(5 * SCALE, 1)
     plan(repository(cwd), TASKS)
-    took, _ = loop(cwd, f"sh -c 'sleep {seconds}; : > $RALPH_TASK_ID'", TASKS, "--jobs", "4")
-    assert all(task["passes"] for task in json.loads((cwd / "prd.json").read_text())["userStories"])
+    took, _ = loop(
+        cwd, f"sh -c 'sleep {seconds}; : > $RALPH_TASK_ID'", TASKS, "--jobs", "4"
+    )
+    assert all(
+        task["passes"]
+        for task in json.loads((cwd / "prd.json").read_text())["userStories"]
+    )
     floor = TASKS / 4 * seconds
     return Measured(took / floor, floor, took)
 
 
-def train(jobs: int, landed: bool = False, red: bool = False) -> Callable[[Path], Measured]:
-    """TASKS tasks whose agent sleeps as long as their check, with as many clean rooms as workers: from the
-    start of the command to its end, or to when the last of them had `landed`; with `red`, every fourth
-    candidate is red once. The floor is what agents and checks sleep, the looks before and after included."""
+def train(
+    jobs: int, landed: bool = False, red: bool = False
+) -> Callable[[Path], Measured]:
+    """TASKS tasks whose agent sleeps as long as their check, with as many clean rooms
+    as workers: from the start of the command to its end, or to when the last of them
+    had `landed`; with `red`, every fourth candidate is red once. The floor is what
+    agents and checks sleep, the looks before and after included."""
 
     def measure(cwd: Path) -> Measured:
         seconds = max(2 * SCALE, 0.5)
@@ -423,11 +546,16 @@ def train(jobs: int, landed: bool = False, red: bool = False) -> Callable[[Path]
         began = time.time()
         loop(cwd, agent, 2 * TASKS, "--jobs", str(jobs), "--rooms", str(jobs))
         ended = time.time()
-        assert all(task["passes"] for task in json.loads((cwd / "prd.json").read_text())["tasks"])
+        assert all(
+            task["passes"]
+            for task in json.loads((cwd / "prd.json").read_text())["tasks"]
+        )
         floor = (TASKS / jobs * 2 + 1 + (not landed)) * seconds
         if landed:
             ended = last_landing(cwd)
-        return Measured((ended - began) / floor if red else ended - began, floor, ended - began)
+        return Measured(
+            (ended - began) / floor if red else ended - began, floor, ended - began
+        )
 
     return measure
 
@@ -435,17 +563,24 @@ def train(jobs: int, landed: bool = False, red: bool = False) -> Callable[[Path]
 def last_landing(cwd: Path) -> float:
     """When (unix time) the newest verdict was written."""
     lines = (cwd / "progress.txt").read_text().splitlines()
-    machine = [line for line in lines if line.startswith("<!-- ralph ") and '"verdict"' in line]
-    return float(json.loads(machine[-1].removeprefix("<!-- ralph ").removesuffix(" -->"))["time"])
+    machine = [
+        line for line in lines if line.startswith("<!-- ralph ") and '"verdict"' in line
+    ]
+    return float(
+        json.loads(machine[-1].removeprefix("<!-- ralph ").removesuffix(" -->"))["time"]
+    )
 
 
 def spent_by(pids: list[int]) -> int:
     """Nanoseconds that processes have used so far."""
-    return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in pids)
+    return sum(
+        int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in pids
+    )
 
 
 def long_list(agent: str, check: str) -> Callable[[Path], Measured]:
-    """What 10,000 tasks add to an attempt that passes, or with a `check` that stays red, does not."""
+    """What 10,000 tasks add to an attempt that passes, or with a `check` that stays
+    red, does not."""
 
     def measure(cwd: Path) -> Measured:
         folder, tasks = loop_once(repository(cwd / "home")), scaled(10_000)
@@ -463,7 +598,8 @@ def long_list(agent: str, check: str) -> Callable[[Path], Measured]:
 
 
 def records(cwd: Path, count: int) -> str:
-    """Notes of a run in `cwd`: the records of the two halves of an attempt are repeated."""
+    """Notes of a run in `cwd`: the records of the two halves of an attempt are
+    repeated."""
     plan(cwd, 40)
     loop(cwd, WORKS, 1)
     first, *blocks = (cwd / "progress.txt").read_text().split("\n## ")
@@ -476,7 +612,9 @@ def long_notes(growth: bool) -> Callable[[Path], Measured]:
 
     def measure(cwd: Path) -> Measured:
         folder = repository(cwd / "home")
-        long_before, short_before = (records(folder, count) for count in (scaled(10_000), 2))
+        long_before, short_before = (
+            records(folder, count) for count in (scaled(10_000), 2)
+        )
 
         def took(before: str, iterations: int) -> float:
             (folder / "progress.txt").write_text(before)
@@ -488,7 +626,11 @@ def long_notes(growth: bool) -> Callable[[Path], Measured]:
             with (cwd / "kept").open(encoding="utf-8") as file:
                 return timed(lambda: sum(1 for _ in file))
 
-        jobs = [lambda b=b, n=n: took(b, n) for n in (1, 1 + MANY) for b in (long_before, short_before)]
+        jobs = [
+            lambda b=b, n=n: took(b, n)
+            for n in (1, 1 + MANY)
+            for b in (long_before, short_before)
+        ]
         floor, long, short, long_more, short_more = medians(ROUNDS, read, *jobs)
         if growth:
             one = (long_more - long) / MANY, (short_more - short) / MANY
@@ -499,17 +641,28 @@ def long_notes(growth: bool) -> Callable[[Path], Measured]:
 
 
 def many_files(cwd: Path) -> Measured:
-    big, small = (loop_once(repository(cwd / name, n)) for name, n in (("big", scaled(50_000)), ("small", 1)))
+    big, small = (
+        loop_once(repository(cwd / name, n))
+        for name, n in (("big", scaled(50_000)), ("small", 1))
+    )
     status = lambda: run(["git", "status", "--porcelain"], big)[0]  # noqa: E731
-    jobs = [lambda folder=folder: an_attempt(folder, WORKS, scaled(5)) for folder in (big, small)]
+    jobs = [
+        lambda folder=folder: an_attempt(folder, WORKS, scaled(5))
+        for folder in (big, small)
+    ]
     floor, ours, without = medians(3, status, *jobs)
     return Measured((ours - without) / floor, floor, ours - without)
 
 
 def new_files(cwd: Path) -> Measured:
-    """What 60,000 new files add to an attempt, without the time in which the agent makes them: a run of
-    one attempt that makes them, less a run of one that makes one file beside them."""
-    count, other, home = scaled(60_000), repository(cwd / "floor"), loop_once(repository(cwd / "home"))
+    """What 60,000 new files add to an attempt, without the time in which the agent
+    makes them: a run of one attempt that makes them, less a run of one that makes one
+    file beside them."""
+    count, other, home = (
+        scaled(60_000),
+        repository(cwd / "floor"),
+        loop_once(repository(cwd / "home")),
+    )
     maker, made = cwd / "make.py", iter(range(1_000_000))
     maker.write_text(
         f"""import os, pathlib, sys
@@ -533,13 +686,20 @@ pathlib.Path(name).touch()
     def making() -> float:
         return run([*words, str(next(made))], cwd)[0]
 
-    found = medians(3 if SCALE >= 1 else 1, floor, making, lambda: one(shlex.join(words)), lambda: one(WORKS))
+    found = medians(
+        3 if SCALE >= 1 else 1,
+        floor,
+        making,
+        lambda: one(shlex.join(words)),
+        lambda: one(WORKS),
+    )
     ours = found[2] - found[3] - found[1]
     return Measured(ours / found[0], found[0], ours)
 
 
 def long_run(cwd: Path) -> Measured:
-    """An attempt of a run of 1,000 against one of a run of 100, none of which passes; and the memory."""
+    """An attempt of a run of 1,000 against one of a run of 100, none of which passes;
+    and the memory."""
     used: dict[int, float] = {}
 
     def took(iterations: int) -> float:
@@ -578,7 +738,11 @@ def single_tests(cwd: Path) -> Measured:
 
 
 SLEEP = "what agents and checks sleep"
-CLICK, PIPE, JSON = "python -c 'import click'", "the same pipe in 64 KiB blocks", "json.loads, json.dumps"
+CLICK, PIPE, JSON = (
+    "python -c 'import click'",
+    "the same pipe in 64 KiB blocks",
+    "json.loads, json.dumps",
+)
 # fmt: off
 FIGURES = (
     Figure("ten", "an attempt of ten minutes: what ralph adds", "ten minutes", 0.1, ten_minutes, "%"),
@@ -626,24 +790,36 @@ HEAD = "| figure | floor | floor took | ralph took | ratio | goal | met | load |
 
 def measured(key: str) -> Measured:
     figure = next(figure for figure in FIGURES if figure.key == key)
-    with tempfile.TemporaryDirectory(prefix="ralph-bench-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="ralph-bench-", ignore_cleanup_errors=True
+    ) as folder:
         ENV["XDG_STATE_HOME"] = f"{folder}/state"
         return figure.measure(Path(folder))
 
 
 def row(figure: Figure) -> str:
-    with multiprocessing.get_context("fork").Pool(1) as fresh:  # so that no figure weighs on the next
+    with multiprocessing.get_context("fork").Pool(
+        1
+    ) as fresh:  # so that no figure weighs on the next
         found = fresh.apply(measured, (figure.key,))
     goal, value = [], []
     if figure.goal < float("inf"):
-        goal.append(f"at {'least' if figure.speed else 'most'} {figure.goal:g} {figure.unit}")
+        goal.append(
+            f"at {'least' if figure.speed else 'most'} {figure.goal:g} {figure.unit}"
+        )
     if figure.goal < float("inf") or found.floor or found.value:
         value.append(f"{found.value:.2f} {figure.unit}")
     if figure.memory < float("inf"):
         goal.append(f"{figure.memory:g} MB")
         value.append(f"{found.memory:.1f} MB")
-    took = [f"{seconds * 1000:.1f} ms" if seconds else "" for seconds in (found.floor, found.ours)]
-    end = [("yes" if figure.met(found) else "no") if goal else "", f"{os.getloadavg()[0]:.1f}"]
+    took = [
+        f"{seconds * 1000:.1f} ms" if seconds else ""
+        for seconds in (found.floor, found.ours)
+    ]
+    end = [
+        ("yes" if figure.met(found) else "no") if goal else "",
+        f"{os.getloadavg()[0]:.1f}",
+    ]
     return f"| {' | '.join([figure.what, figure.floor, *took, ', '.join(value), ', '.join(goal), *end])} |"
 
 
@@ -658,8 +834,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=", ".join(f.key for f in FIGURES))
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there, too")
+    parser.add_argument(
+        "figures", nargs="*", metavar="FIGURE", help=", ".join(f.key for f in FIGURES)
+    )
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="write the table there, too"
+    )
     given = parser.parse_args()
     if unknown := set(given.figures) - {figure.key for figure in FIGURES}:
         parser.error(f"no such figure: {', '.join(sorted(unknown))}")

@@ -1,5 +1,6 @@
-"""The same bad night, worked by the shell loop that most people use and by ralph: `make night`. An oracle that
-has heard of neither says what of each claim is true in a fresh clone."""
+"""The same bad night, worked by the shell loop that most people use and by ralph: `make
+night`. An oracle that has heard of neither says what of each claim is true in a fresh
+clone."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENT = Path(__file__).resolve().parent / "night_agent.py"
-PAGES, MARKS = (ROOT / "docs/proof.md", ROOT / "README.md"), ("<!-- night -->", "<!-- /night -->")
+PAGES, MARKS = (
+    (ROOT / "docs/proof.md", ROOT / "README.md"),
+    ("<!-- night -->", "<!-- /night -->"),
+)
 TASKS = {
     "honest": "does the work at once",
     "liar": "says that it is done, for ever",
@@ -36,9 +40,14 @@ TASKS = {
     "stash": "pops a person's stash",
 }
 TEST = 'import sys\nsys.path[:0] = [".", "build"]\nfrom {0} import answer\nassert answer() == 42\n'
-PERSONS = {"idea.txt": "an untracked file\n", ".env": "KEY=1\n", "README.md": "an edit of mine\n"}
+PERSONS = {
+    "idea.txt": "an untracked file\n",
+    ".env": "KEY=1\n",
+    "README.md": "an edit of mine\n",
+}
 SILENCE, PATIENCE = 20.0, 60.0
-"""Seconds without a call of the agent, and seconds in all, after which somebody ends a loop."""
+"""Seconds without a call of the agent, and seconds in all, after which somebody ends a
+loop."""
 KILLED_AT = 6
 """The call of the agent at which the loop is killed, to be started again."""
 PROMPT = "Work on the first open task of prd.json. Say COMPLETE when every task passes."
@@ -81,14 +90,24 @@ HEADS = (
 
 
 def sh(cwd: Path, words: str, env: dict[str, str]) -> str:
-    done = subprocess.run(["sh", "-c", words], cwd=cwd, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["sh", "-c", words],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     return done.stdout if done.returncode == 0 else ""
 
 
 def environment(top: Path) -> dict[str, str]:
-    """For the loop and all that it starts: nothing of the person's who runs this, and a mark."""
+    """For the loop and all that it starts: nothing of the person's who runs this, and a
+    mark."""
     clean = {
-        k: v for k, v in os.environ.items() if not k.startswith(("RALPH", "GIT_", "CLAUDE", "ANTHROPIC"))
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("RALPH", "GIT_", "CLAUDE", "ANTHROPIC"))
     }
     return clean | {
         "PATH": f"{top}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -99,13 +118,16 @@ def environment(top: Path) -> dict[str, str]:
 
 
 def build(top: Path, env: dict[str, str]) -> Path:
-    """A repository with the plan, a test for each task, and a person's files; the agent as `claude`."""
+    """A repository with the plan, a test for each task, and a person's files; the agent
+    as `claude`."""
     home, program = top / "home", top / "bin/claude"
     for folder in (home / "tests", program.parent):
         folder.mkdir(parents=True)
     program.write_text(f"#!{sys.executable}\n{AGENT.read_text()}")
     program.chmod(0o755)
-    (top / "gitconfig").write_text("[user]\nname = A Person\nemail = person@example.invalid\n")
+    (top / "gitconfig").write_text(
+        "[user]\nname = A Person\nemail = person@example.invalid\n"
+    )
     for name in TASKS:
         (home / f"tests/test_{name}.py").write_text(TEST.format(name))
     tasks = [
@@ -113,12 +135,21 @@ def build(top: Path, env: dict[str, str]) -> Path:
          "checks": [f"python3 tests/test_{name}.py"]}
         for i, name in enumerate(TASKS)
     ]  # fmt: skip
-    plan = {"project": "night", "branchName": "ralph/night", "protect": ["tests/**"], "userStories": tasks}
+    plan = {
+        "project": "night",
+        "branchName": "ralph/night",
+        "protect": ["tests/**"],
+        "userStories": tasks,
+    }
     (home / "prd.json").write_text(json.dumps(plan, indent=2))
     (home / "PROMPT.md").write_text(PROMPT)
     (home / ".gitignore").write_text("build/\n.env\n.ralph/\nout.log\n__pycache__/\n")
     (home / "README.md").write_text("night\n")
-    sh(home, "git init -qb main && git add -A && git commit -qm start && git tag start", env)
+    sh(
+        home,
+        "git init -qb main && git add -A && git commit -qm start && git tag start",
+        env,
+    )
     sh(home, "echo mine >> PROMPT.md && git stash -q", env)
     for name, content in PERSONS.items():
         (home / name).write_text(content)
@@ -134,14 +165,26 @@ def play(name: str, command: str, top: Path) -> Night:
         time.sleep(0.02)
     loop.kill()
     loop.wait()
-    while (code := ends(loop := start(command, home, env), top)) == 75:  # what the kill left is being ended
+    while (
+        code := ends(loop := start(command, home, env), top)
+    ) == 75:  # what the kill left is being ended
         time.sleep(0.2)
-    ended = f"by itself, with {code}" if code is not None else "never: nothing happened any more"
+    ended = (
+        f"by itself, with {code}"
+        if code is not None
+        else "never: nothing happened any more"
+    )
     seconds = time.monotonic() - started
     left = [one for one in psutil.process_iter() if marked(one, top)]
     branch = "ralph/night" if "ralph" in name else "main"
     found = Night(
-        claimed(home), true(home, top, branch, env), calls(top), seconds, len(left), lost(home, env), ended
+        claimed(home),
+        true(home, top, branch, env),
+        calls(top),
+        seconds,
+        len(left),
+        lost(home, env),
+        ended,
     )
     for one in left:
         one.kill()
@@ -165,10 +208,18 @@ def ends(loop: subprocess.Popen[bytes], top: Path) -> int | None:
 
 
 def start(command: str, home: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
-    words = ["bash", "-c", command] if command.startswith("while") else shlex.split(command)
+    words = (
+        ["bash", "-c", command] if command.startswith("while") else shlex.split(command)
+    )
     log = (home.parent / "loop.log").open("ab")
     return subprocess.Popen(
-        words, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        words,
+        cwd=home,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
     )
 
 
@@ -190,10 +241,19 @@ def claimed(home: Path) -> set[str]:
 
 
 def true(home: Path, top: Path, branch: str, env: dict[str, str]) -> set[str]:
-    """The tasks whose test, as it was in the evening, is green in a fresh clone of the branch."""
+    """The tasks whose test, as it was in the evening, is green in a fresh clone of the
+    branch."""
     clone = top / "clone"
-    sh(top, f"git clone -q -b {branch} {home} {clone} && git -C {clone} checkout -q start -- tests", env)
-    return {name for name in TASKS if sh(clone, f"python3 tests/test_{name}.py && echo yes", env)}
+    sh(
+        top,
+        f"git clone -q -b {branch} {home} {clone} && git -C {clone} checkout -q start -- tests",
+        env,
+    )
+    return {
+        name
+        for name in TASKS
+        if sh(clone, f"python3 tests/test_{name}.py && echo yes", env)
+    }
 
 
 def lost(home: Path, env: dict[str, str]) -> list[str]:
@@ -208,7 +268,10 @@ def read(path: Path) -> str:
 
 def marked(one: psutil.Process, top: Path) -> bool:
     try:
-        return one.environ().get("NIGHT") == str(top) and one.status() != psutil.STATUS_ZOMBIE
+        return (
+            one.environ().get("NIGHT") == str(top)
+            and one.status() != psutil.STATUS_ZOMBIE
+        )
     except psutil.Error:
         return False
 
@@ -220,17 +283,21 @@ def table(nights: dict[str, Night]) -> str:
     lines = [f"| | {' | '.join(nights)} |", f"|---|{'---|' * len(nights)}"]
     columns = [night.cells for night in nights.values()]
     lines += [
-        f"| {head} | {' | '.join(row)} |" for head, row in zip(HEADS, zip(*columns, strict=True), strict=True)
+        f"| {head} | {' | '.join(row)} |"
+        for head, row in zip(HEADS, zip(*columns, strict=True), strict=True)
     ]
     return "\n".join(lines)
 
 
 def main() -> int:
-    """Print the table; with `--write`, put it into the README and docs/proof.md. 1 where a claim of ralph's is false."""
+    """Print the table; with `--write`, put it into the README and docs/proof.md. 1
+    where a claim of ralph's is false."""
     wanted = [word for word in sys.argv[1:] if not word.startswith("-")] or list(LOOPS)
     nights = {}
     for name in wanted:
-        with tempfile.TemporaryDirectory(prefix="night-", ignore_cleanup_errors=True) as top:
+        with tempfile.TemporaryDirectory(
+            prefix="night-", ignore_cleanup_errors=True
+        ) as top:
             nights[name] = play(name, LOOPS[name], Path(top).resolve())
             print(f"{name}: {' | '.join(nights[name].cells)}", flush=True)
             if "--log" in sys.argv:
@@ -240,10 +307,17 @@ def main() -> int:
         put = f"{MARKS[0]}\n{table(nights)}\n{MARKS[1]}"
         for page in PAGES:
             page.write_text(
-                re.sub(rf"{MARKS[0]}.*{MARKS[1]}", lambda _: put, page.read_text(), flags=re.DOTALL)
+                re.sub(
+                    rf"{MARKS[0]}.*{MARKS[1]}",
+                    lambda _: put,
+                    page.read_text(),
+                    flags=re.DOTALL,
+                )
             )
     ours = [night for name, night in nights.items() if "ralph" in name]
-    return int(any(night.claimed - night.true or night.left or night.lost for night in ours))
+    return int(
+        any(night.claimed - night.true or night.left or night.lost for night in ours)
+    )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""The agent of `night.py`, as `claude`: it does to each task what the task is called after. Below ralph it works
-on the task that it is given; below a shell loop on the first open one, commits, and marks it in the plan."""
+"""The agent of `night.py`, as `claude`: it does to each task what the task is called
+after. Below ralph it works on the task that it is given; below a shell loop on the
+first open one, commits, and marks it in the plan."""
 
 import json
 import os
@@ -23,7 +24,9 @@ def tell(**event: object) -> None:
 
 
 def plan() -> list[dict[str, object]]:
-    tasks: list[dict[str, object]] = json.loads((HERE / "prd.json").read_text())["userStories"]
+    tasks: list[dict[str, object]] = json.loads((HERE / "prd.json").read_text())[
+        "userStories"
+    ]
     return tasks
 
 
@@ -36,7 +39,13 @@ def mark(task: str) -> None:
 
 
 def sh(words: str) -> None:
-    subprocess.run(words, shell=True, cwd=HERE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        words,
+        shell=True,
+        cwd=HERE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def write(name: str, answer: int = 42) -> None:
@@ -57,7 +66,13 @@ def limited() -> None:
 
 def hangs() -> None:
     if call == 1:
-        tell(type="assistant", message={"id": "m", "content": [{"type": "text", "text": "I look around."}]})
+        tell(
+            type="assistant",
+            message={
+                "id": "m",
+                "content": [{"type": "text", "text": "I look around."}],
+            },
+        )
         time.sleep(3600)
     write(task)
 
@@ -71,14 +86,18 @@ def dies() -> None:
 
 def floods() -> None:
     write(task)
-    line = json.dumps({"type": "assistant", "message": {"content": []}, "text": "x" * 1000})
+    line = json.dumps(
+        {"type": "assistant", "message": {"content": []}, "text": "x" * 1000}
+    )
     for _ in range(100_000):
         print(line)
 
 
 def server() -> None:
     write(task)
-    subprocess.Popen(["sleep", "3600"], start_new_session=True, stdout=subprocess.DEVNULL)
+    subprocess.Popen(
+        ["sleep", "3600"], start_new_session=True, stdout=subprocess.DEVNULL
+    )
 
 
 def second() -> None:
@@ -125,7 +144,9 @@ if "--version" in sys.argv:
     sys.exit()
 if RALPH:
     sys.stdin.read()
-task = os.environ.get("RALPH_TASK_ID") or str(next((one["id"] for one in plan() if not one["passes"]), ""))
+task = os.environ.get("RALPH_TASK_ID") or str(
+    next((one["id"] for one in plan() if not one["passes"]), "")
+)
 if task:
     with (OUT / "calls").open("a") as log:
         log.write(f"{task}\n")

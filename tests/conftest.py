@@ -1,4 +1,5 @@
-"""What the tests share: a real repository, a scripted agent, and ralph as a real process."""
+"""What the tests share: a real repository, a scripted agent, and ralph as a real
+process."""
 
 from __future__ import annotations
 
@@ -41,8 +42,9 @@ WHOLE = os.environ.get("CRASH_STEP") == "1"
 """Whether sweeps are taken whole, as `make test-crash` does."""
 Case = TypeVar("Case")
 
-# What every scripted agent begins with. To import pathlib or subprocess takes longer than all else that
-# most of them do, so P is a path that does without, and modules are imported when they are used.
+# What every scripted agent begins with. To import pathlib or subprocess takes longer
+# than all else that most of them do, so P is a path that does without, and modules are
+# imported when they are used.
 AGENT_HEAD = """\
 import os, sys, time
 class later:
@@ -81,9 +83,13 @@ def said(label, words): P(os.environ["RALPH_HANDOFF"]).open("a").write(f"{label}
 class Repo:
     """A git repository with a plan and an agent, all in one folder of their own."""
 
-    template: ClassVar[Path]  # one commit on main; a copy costs a tenth of what git takes to make it
+    template: ClassVar[
+        Path
+    ]  # one commit on main; a copy costs a tenth of what git takes to make it
 
-    def __init__(self, folder: Path, git: bool = True, like: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, git: bool = True, like: Path | None = None
+    ) -> None:
         self.path = folder / "repo"
         if git:
             shutil.copytree(like or Repo.template, self.path, symlinks=True)
@@ -112,8 +118,8 @@ class Repo:
         shutil.copytree(self.outside, f"{self.outside}-kept", symlinks=True)
 
     def again(self) -> Repo:
-        """The same, as it stood at `keep`: what took a run to make takes each test a copy. The path is the
-        same, too: it is part of what ralph notes."""
+        """The same, as it stood at `keep`: what took a run to make takes each test a
+        copy. The path is the same, too: it is part of what ralph notes."""
         files.clear(self.outside)
         shutil.copytree(f"{self.outside}-kept", self.outside, symlinks=True)
         made = copy.copy(self)
@@ -122,7 +128,12 @@ class Repo:
 
     def git(self, *words: str) -> str:
         done = subprocess.run(
-            ["git", *words], cwd=self.path, env=self.env, capture_output=True, text=True, timeout=60
+            ["git", *words],
+            cwd=self.path,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert done.returncode == 0, (words, done.stderr)
         return done.stdout
@@ -153,27 +164,43 @@ class Repo:
         return (self.path / name).read_text()
 
     def plan(self, *tasks: dict[str, Any], **top: Any) -> None:
-        """Write prd.json; every task gets an id, a title and `passes: false` if it has none."""
-        full = [{"id": f"T{i}", "title": f"task {i}", "passes": False, **t} for i, t in enumerate(tasks, 1)]
-        self.write("prd.json", json.dumps({"project": "p", **top, "userStories": full}, indent=2) + "\n")
+        """Write prd.json; every task gets an id, a title and `passes: false` if it has
+        none."""
+        full = [
+            {"id": f"T{i}", "title": f"task {i}", "passes": False, **t}
+            for i, t in enumerate(tasks, 1)
+        ]
+        self.write(
+            "prd.json",
+            json.dumps({"project": "p", **top, "userStories": full}, indent=2) + "\n",
+        )
 
     def agent(self, script: str, name: str = "agent") -> str:
-        """A scripted agent: Python, with the attempt's names and the folder `outside` at hand; its command."""
+        """A scripted agent: Python, with the attempt's names and the folder `outside`
+        at hand; its command."""
         path = self.outside / f"{name}.py"
         path.write_text(AGENT_HEAD + textwrap.dedent(script))
-        return f"{sys.executable} -IS {path}"  # without site-packages it starts in two thirds of the time
+        # without site-packages it starts in two thirds of the time
+        return f"{sys.executable} -IS {path}"
 
     def ralph(
         self, *words: str, timeout: float = 60, first: str = "", **env: str
     ) -> subprocess.CompletedProcess[str]:
-        """`ralph` as a process of its own, forked from this one where that is safe: to start Python
-        and to import everything costs more than a whole attempt. `first` is Python that it runs before."""
+        """`ralph` as a process of its own, forked from this one where that is safe: to
+        start Python and to import everything costs more than a whole attempt. `first`
+        is Python that it runs before."""
         if sys.platform != "linux":
             return self.ralph_anew(*words, timeout=timeout, first=first, **env)
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             pid = os.fork()
             if pid == 0:
-                become_ralph(self.path, {**self.env, **env}, words, first, (out.fileno(), err.fileno()))
+                become_ralph(
+                    self.path,
+                    {**self.env, **env},
+                    words,
+                    first,
+                    (out.fileno(), err.fileno()),
+                )
             ended = os.pidfd_open(pid)
             if not select.select([ended], [], [], timeout)[0]:
                 os.kill(pid, signal.SIGKILL)
@@ -181,7 +208,9 @@ class Repo:
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             for stream in (out, err):
                 stream.seek(0)
-            return subprocess.CompletedProcess(words, code, out.read().decode(), err.read().decode())
+            return subprocess.CompletedProcess(
+                words, code, out.read().decode(), err.read().decode()
+            )
 
     def ralph_anew(
         self, *words: str, timeout: float = 60, first: str = "", **env: str
@@ -193,16 +222,24 @@ class Repo:
         )  # fmt: skip
 
     def python(self, script: str) -> int:
-        """A script that stands for a person at work in the repository; its exit status."""
-        return subprocess.run([sys.executable, script], cwd=self.path, env=self.env, timeout=30).returncode
+        """A script that stands for a person at work in the repository; its exit
+        status."""
+        return subprocess.run(
+            [sys.executable, script], cwd=self.path, env=self.env, timeout=30
+        ).returncode
 
     def start(self, *words: str, first: str = "") -> subprocess.Popen[str]:
-        """ralph in the background, signals as a terminal would leave them; `first` as for `ralph`."""
+        """ralph in the background, signals as a terminal would leave them; `first` as
+        for `ralph`."""
 
         def begin() -> None:
             listen()
-            if sys.platform == "linux":  # forked, as by `ralph`: never comes to start the program
-                os.closerange(3, 1 << 16)  # the pipe, too, on which Popen waits for that
+            if (
+                sys.platform == "linux"
+            ):  # forked, as by `ralph`: never comes to start the program
+                os.closerange(
+                    3, 1 << 16
+                )  # the pipe, too, on which Popen waits for that
                 become_ralph(self.path, self.env, words, first)
 
         return subprocess.Popen(
@@ -213,14 +250,18 @@ class Repo:
     def run(
         self, agent: str, *words: str, timeout: float = 60, first: str = ""
     ) -> tuple[int, dict[str, Any], str]:
-        """`ralph run --json`: the exit status, the summary, and what was printed beside it."""
-        done = self.ralph("run", "--json", "--agent", agent, *words, timeout=timeout, first=first)
+        """`ralph run --json`: the exit status, the summary, and what was printed beside
+        it."""
+        done = self.ralph(
+            "run", "--json", "--agent", agent, *words, timeout=timeout, first=first
+        )
         summary = json.loads(done.stdout)
         assert summary["exit"] == done.returncode, done.stderr
         return done.returncode, summary, done.stderr
 
     def landed(self, name: str, branch: str = "ralph/p") -> str:
-        """A file as it stands on ralph's branch; git's own error where it is not there."""
+        """A file as it stands on ralph's branch; git's own error where it is not
+        there."""
         return self.git("show", f"{branch}:{name}")
 
     def has_landed(self, name: str, branch: str = "ralph/p") -> bool:
@@ -248,7 +289,11 @@ class Repo:
         return rooms[-1] if rooms else self.places / "room-1"
 
     def passed(self) -> list[str]:
-        return [task["id"] for task in json.loads(self.read("prd.json"))["userStories"] if task["passes"]]
+        return [
+            task["id"]
+            for task in json.loads(self.read("prd.json"))["userStories"]
+            if task["passes"]
+        ]
 
     def records(self, event: str = "") -> list[dict[str, Any]]:
         from _ralph.state.records import parse
@@ -257,10 +302,14 @@ class Repo:
         return [record for record in found if event in ("", record["event"])]
 
     def verdicts(self) -> list[str]:
-        return [f"{record['task']} {record['verdict']}" for record in self.records("verdict")]
+        return [
+            f"{record['task']} {record['verdict']}"
+            for record in self.records("verdict")
+        ]
 
     def alive(self) -> list[psutil.Process]:
-        """Every process that was started from here, however far it went, and any that stands here."""
+        """Every process that was started from here, however far it went, and any that
+        stands here."""
         found = []
         for process in self.candidates():
             with contextlib.suppress(psutil.Error, OSError):
@@ -271,20 +320,23 @@ class Repo:
         return found
 
     def kill(self) -> None:
-        """`kill -9` of all that is alive, one after another: what ends with another has ended."""
+        """`kill -9` of all that is alive, one after another: what ends with another has
+        ended."""
         for process in self.alive():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
 
     def candidates(self) -> Iterator[psutil.Process]:
-        """The processes that can be of this test; on Linux few are, and to ask the kernel takes a tenth of
-        what psutil takes for each."""
+        """The processes that can be of this test; on Linux few are, and to ask the
+        kernel takes a tenth of what psutil takes for each."""
         mark, outside = os.fsencode(f"{MARK}={self.mark}"), str(self.outside)
         for pid in psutil.pids():
             with contextlib.suppress(psutil.Error, OSError):
                 if sys.platform == "linux":
                     environ = Path(f"/proc/{pid}/environ").read_bytes()
-                    if mark not in environ and not os.readlink(f"/proc/{pid}/cwd").startswith(outside):
+                    if mark not in environ and not os.readlink(
+                        f"/proc/{pid}/cwd"
+                    ).startswith(outside):
                         continue
                 yield psutil.Process(pid)
 
@@ -323,7 +375,8 @@ LITTLE_GRACE = "from _ralph.process import process; process.GRACE = 1.0"
 
 
 def listen() -> None:
-    """Heed signals as a program that a terminal starts, also where the tests run under nohup."""
+    """Heed signals as a program that a terminal starts, also where the tests run under
+    nohup."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
@@ -346,17 +399,23 @@ def steps(job: Callable[[], object]) -> int:
 
 
 def become_ralph(
-    folder: Path, env: dict[str, str], words: tuple[str, ...], first: str, out: tuple[int, ...] = ()
+    folder: Path,
+    env: dict[str, str],
+    words: tuple[str, ...],
+    first: str,
+    out: tuple[int, ...] = (),
 ) -> None:
-    """Be in this forked process what `python -m ralph` would be, with `out` for stdout and stderr if its
-    streams do not stand yet; never returns."""
+    """Be in this forked process what `python -m ralph` would be, with `out` for stdout
+    and stderr if its streams do not stand yet; never returns."""
     code = 1
     try:
         gc.freeze()  # what is here already is nothing to look through
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(env)
-        for number, stream in enumerate((os.open(os.devnull, os.O_RDONLY), *out) if out else ()):
+        for number, stream in enumerate(
+            (os.open(os.devnull, os.O_RDONLY), *out) if out else ()
+        ):
             os.dup2(stream, number)
         sys.stdin = os.fdopen(0)
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape")
@@ -379,8 +438,9 @@ def become_ralph(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Put what tests make into memory, if there is room: a sync waits for all that others write to the disk.
-    `make test-crash` uses the disk; so do tests of real programs, whose own sandboxes have another /dev."""
+    """Put what tests make into memory, if there is room: a sync waits for all that
+    others write to the disk. `make test-crash` uses the disk; so do tests of real
+    programs, whose own sandboxes have another /dev."""
     if not shutil.which("setsid"):
         os.environ["PATH"] += f":{ROOT}/tests/darwin/bin"
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # 256 on macOS
@@ -389,7 +449,10 @@ def pytest_configure(config: pytest.Config) -> None:
     memory = Path("/dev/shm")
     if memory.is_dir() and not (WHOLE or real):
         there = os.statvfs(memory)
-        if there.f_bavail * there.f_frsize > 4 << 30 and not there.f_flag & os.ST_NOEXEC:
+        if (
+            there.f_bavail * there.f_frsize > 4 << 30
+            and not there.f_flag & os.ST_NOEXEC
+        ):
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 
 
@@ -402,8 +465,15 @@ def imported() -> None:
         importlib.import_module(library)
     for name in ("judge.md", "plan.md", "prompt.md"):
         prompt.compile_prompt(ROOT / "templates" / name)
-    prompt.render_message(DEFAULT_COMMIT, {"task": {"id": "T1", "title": "t"}}, "prd.json: commit")
-    prd.validate(prd.read('{"project": "p", "userStories": [{"id": "T1", "title": "t"}]}', Path("prd.json")))
+    prompt.render_message(
+        DEFAULT_COMMIT, {"task": {"id": "T1", "title": "t"}}, "prd.json: commit"
+    )
+    prd.validate(
+        prd.read(
+            '{"project": "p", "userStories": [{"id": "T1", "title": "t"}]}',
+            Path("prd.json"),
+        )
+    )
     filelock.FileLock(os.devnull)  # looks at its own parameters once
     psutil.Process()
     for kind in (*records.KINDS.values(), Worked, Checked):
@@ -439,7 +509,9 @@ def folder(tmp_path: Path) -> Repo:
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Callable[[str, int], None]:
     """Adds to the counts that stand at the end of a test run."""
-    return lambda what, number: request.node.user_properties.append((f"count {what}", number))
+    return lambda what, number: request.node.user_properties.append(
+        (f"count {what}", number)
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -494,9 +566,13 @@ def nothing_hangs() -> Iterator[None]:
 
 @pytest.fixture
 def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A command that locks a file. On macOS its owner can; elsewhere root can, and a `chflags` on PATH, made of
-    what Linux has, unlocks it."""
-    command, probe, unlock = "chflags uchg", tmp_path / "probe", tmp_path / "unlock/chflags"
+    """A command that locks a file. On macOS its owner can; elsewhere root can, and a
+    `chflags` on PATH, made of what Linux has, unlocks it."""
+    command, probe, unlock = (
+        "chflags uchg",
+        tmp_path / "probe",
+        tmp_path / "unlock/chflags",
+    )
     if not shutil.which("chflags"):
         command = "chattr +i"
         unlock.parent.mkdir()
@@ -504,7 +580,9 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         unlock.chmod(0o755)
         monkeypatch.setenv("PATH", str(unlock.parent), prepend=":")
     probe.touch()
-    if subprocess.run(["sh", "-c", f"{command} {probe}"], stderr=subprocess.DEVNULL).returncode:
+    if subprocess.run(
+        ["sh", "-c", f"{command} {probe}"], stderr=subprocess.DEVNULL
+    ).returncode:
         pytest.skip("nobody here can lock a file")
     files.open_up(probe)
     yield command

@@ -1,8 +1,10 @@
-"""Imported by ralph in its process, it kills that, or its worker, at state-changing call number CRASH_AT.
+"""Imported by ralph in its process, it kills that, or its worker, at state-changing
+call number CRASH_AT.
 
-CRASH_HOW is `before`, `after` or `half` of it; `full` kills nothing, but lets the call fail as on a full
-disk. In a worker CRASH_WHO says who dies: `worker`, `loop` or `both`. Without CRASH_AT it counts the calls
-into the file CRASH_COUNT, with a line for each in CRASH_COUNT.calls. Loop and workers share the counter.
+CRASH_HOW is `before`, `after` or `half` of it; `full` kills nothing, but lets the call
+fail as on a full disk. In a worker CRASH_WHO says who dies: `worker`, `loop` or `both`.
+Without CRASH_AT it counts the calls into the file CRASH_COUNT, with a line for each in
+CRASH_COUNT.calls. Loop and workers share the counter.
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ def _next(label: str) -> int:
     _write(fd, str(number).encode())
     if not AT:
         log = _open(f"{COUNTER}.calls", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        _write(log, f"{number} {'loop' if os.getpid() == LOOP else 'worker'} {label}\n".encode())
+        _write(
+            log,
+            f"{number} {'loop' if os.getpid() == LOOP else 'worker'} {label}\n".encode(),
+        )
         os.close(log)
     os.close(fd)
     return number
@@ -61,10 +66,20 @@ def _label(name: str, given: tuple[Any, ...]) -> str:
     first = given[0]
     if isinstance(first, int):
         data = bytes(given[1]) if name == "write" else b""
-        said = [word for word in ("start", "verdict", "passed") if f'"{word}"'.encode() in data]
-        return " ".join([name, os.path.basename(os.readlink(f"/proc/self/fd/{first}")), *said])
+        said = [
+            word
+            for word in ("start", "verdict", "passed")
+            if f'"{word}"'.encode() in data
+        ]
+        return " ".join(
+            [name, os.path.basename(os.readlink(f"/proc/self/fd/{first}")), *said]
+        )
     path = (
-        given[1] if name in ("replace", "rename") else first if isinstance(first, str | Path) else first.root
+        given[1]
+        if name in ("replace", "rename")
+        else first
+        if isinstance(first, str | Path)
+        else first.root
     )
     return f"{name} {os.path.basename(os.fspath(path))}"
 
@@ -77,7 +92,9 @@ def _words(given: Any) -> list[str]:
     return found
 
 
-def _wrap(name: str, call: Callable[..., Any], half: Callable[..., Any] | None = None) -> Callable[..., Any]:
+def _wrap(
+    name: str, call: Callable[..., Any], half: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
     @functools.wraps(call)
     def wrapped(*args: Any, **given: Any) -> Any:
         global _inside
@@ -106,11 +123,17 @@ def _wrap(name: str, call: Callable[..., Any], half: Callable[..., Any] | None =
 
 def _counts(name: str, args: tuple[Any, ...]) -> bool:
     if name == "open":
-        for_writing = bool((args[1] if len(args) > 1 else 0) & (os.O_WRONLY | os.O_RDWR))
+        for_writing = bool(
+            (args[1] if len(args) > 1 else 0) & (os.O_WRONLY | os.O_RDWR)
+        )
         return for_writing and args[0] != os.devnull
     if name == "git":
         return _words(args[1])[0] not in _READS
-    if name in ("unlink", "clear", "mkdir"):  # of nothing, or of what is there, they change nothing
+    if name in (
+        "unlink",
+        "clear",
+        "mkdir",
+    ):  # of nothing, or of what is there, they change nothing
         return os.path.lexists(args[0]) != (name == "mkdir")
     return bool(args) and args[0] not in (1, 2)
 
@@ -146,13 +169,23 @@ def _half_renewed(place: workspace.Place, *_given: Any) -> None:
     (own / "HEAD").write_text("ref: refs/he")
 
 
-def _half_git(repository: git.Git, given: Any, stdin: bytes, env: dict[str, str], _timeout: float) -> None:
-    """What a git that was killed leaves: a lock on the index or on a ref, or a repository without HEAD."""
+def _half_git(
+    repository: git.Git, given: Any, stdin: bytes, env: dict[str, str], _timeout: float
+) -> None:
+    """What a git that was killed leaves: a lock on the index or on a ref, or a
+    repository without HEAD."""
     cwd, (word, *words) = repository.root, _words(given)
-    if "GIT_INDEX_FILE" in env and word in ("read-tree", "add", "update-index", "write-tree"):
+    if "GIT_INDEX_FILE" in env and word in (
+        "read-tree",
+        "add",
+        "update-index",
+        "write-tree",
+    ):
         Path(env["GIT_INDEX_FILE"] + ".lock").write_bytes(b"DIRC")
     if word == "update-ref":
-        named = [one for one in (*stdin.decode().split(), *words) if one.startswith("refs/")]
+        named = [
+            one for one in (*stdin.decode().split(), *words) if one.startswith("refs/")
+        ]
         lock = Path(env.get("GIT_DIR") or cwd / ".git", f"{named[0]}.lock")
         lock.parent.mkdir(parents=True, exist_ok=True)
         lock.touch()
@@ -161,7 +194,11 @@ def _half_git(repository: git.Git, given: Any, stdin: bytes, env: dict[str, str]
 
 
 for name in ("write", "fsync", "replace", "rename", "unlink", "open", "mkdir"):
-    setattr(os, name, _wrap(name, getattr(os, name), _half_written if name == "write" else None))
+    setattr(
+        os,
+        name,
+        _wrap(name, getattr(os, name), _half_written if name == "write" else None),
+    )
 files.clear = _wrap("clear", files.clear, _half_cleared)
 _path: Any = Path
 for name in ("write_text", "write_bytes"):

@@ -2,9 +2,9 @@
 
     python -m tests.install_agents [NAME...]
 
-They go to ~/.local/share/ralph-agents, or where RALPH_TEST_AGENTS says; not below a cache folder or
-/tmp, for inside the sandbox these are others. One that cannot be had is named with the reason and
-left out: this never fails.
+They go to ~/.local/share/ralph-agents, or where RALPH_TEST_AGENTS says; not below a
+cache folder or /tmp, for inside the sandbox these are others. One that cannot be had is
+named with the reason and left out: this never fails.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ NPM = {
     "pi": "@mariozechner/pi-coding-agent@0.73.1",
 }
 AIDER = "aider-chat==0.86.2"
-AIDER_NEEDS = "import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 13))"
+AIDER_NEEDS = (
+    "import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 13))"
+)
 NPM_OPTIONS = (
     "--no-audit", "--no-fund", "--prefer-offline", "--fetch-retries=1", "--fetch-retry-mintimeout=2000",
 )  # fmt: skip
@@ -39,7 +41,10 @@ def folder(name: str) -> Path:
     """Where the agent is installed; another version gets another folder."""
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
     version = NPM[name].rpartition("@")[2] if name in NPM else AIDER.rpartition("=")[2]
-    return Path(os.environ.get("RALPH_TEST_AGENTS") or Path(data) / "ralph-agents") / f"{name}-{version}"
+    return (
+        Path(os.environ.get("RALPH_TEST_AGENTS") or Path(data) / "ralph-agents")
+        / f"{name}-{version}"
+    )
 
 
 def programs(name: str) -> Path:
@@ -77,15 +82,27 @@ def python_for_aider() -> str:
 def call(home: Path, *words: str) -> None:
     log = home / "install.log"
     try:
-        with log.open("ab") as out:  # a pipe would be waited for while any grandchild holds it
+        with log.open(
+            "ab"
+        ) as out:  # a pipe would be waited for while any grandchild holds it
             done = subprocess.run(
-                words, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, timeout=DEADLINE
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=DEADLINE,
             )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotBeHad(str(error)) from None
     if done.returncode != 0:
-        said = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-        raise CannotBeHad(f"{' '.join(words)} ended with {done.returncode}: {' | '.join(said[-3:])}")
+        said = [
+            line
+            for line in log.read_text("utf-8", "replace").splitlines()
+            if line.strip()
+        ]
+        raise CannotBeHad(
+            f"{' '.join(words)} ended with {done.returncode}: {' | '.join(said[-3:])}"
+        )
 
 
 def main(names: list[str]) -> None:

@@ -1,5 +1,5 @@
-"""docs/prd.md from prd.schema.json and the table of aliases, docs/cli.md from click: `python -m tests.make_docs`
-writes both."""
+"""docs/prd.md from prd.schema.json and the table of aliases, docs/cli.md from click:
+`python -m tests.make_docs` writes both."""
 
 from __future__ import annotations
 
@@ -62,11 +62,17 @@ KINDS = {
 
 def document() -> str:
     """The whole text of docs/prd.md."""
-    plan, task, check = (part["properties"] for part in (SCHEMA, DEFINITIONS["task"], DEFINITIONS["check"]))
+    plan, task, check = (
+        part["properties"]
+        for part in (SCHEMA, DEFINITIONS["task"], DEFINITIONS["check"])
+    )
     words = [
         ("a `status` that means done", prd.DONE_WORDS),
         ("a `status` that means on hold", prd.HELD_WORDS),
-        ("a `priority`, most urgent first", sorted(prd.PRIORITY_WORDS, key=lambda w: prd.PRIORITY_WORDS[w])),
+        (
+            "a `priority`, most urgent first",
+            sorted(prd.PRIORITY_WORDS, key=lambda w: prd.PRIORITY_WORDS[w]),
+        ),
     ]
     parts = [
         HEAD,
@@ -76,20 +82,32 @@ def document() -> str:
         section("`budget`: for all runs of the plan", plan["budget"]["properties"]),
         section("A task", task),
         section("`limits`: for one task", task["limits"]["properties"]),
-        section("A check", check, "A plain string or list of words is a check that has only `run`.\n\n"),
-        ALIASES + "".join(f"| {MEANINGS[name]} | {code(keys)} |\n" for name, keys in prd.ALIASES.items()),
-        "| value | words |\n|---|---|\n" + "".join(f"| {name} | {code(found)} |\n" for name, found in words),
+        section(
+            "A check",
+            check,
+            "A plain string or list of words is a check that has only `run`.\n\n",
+        ),
+        ALIASES
+        + "".join(
+            f"| {MEANINGS[name]} | {code(keys)} |\n"
+            for name, keys in prd.ALIASES.items()
+        ),
+        "| value | words |\n|---|---|\n"
+        + "".join(f"| {name} | {code(found)} |\n" for name, found in words),
         "[agents.md](agents.md#adding-an-agent) describes the rows of `agents`.\n",
     ]
     return "\n".join(parts)
 
 
 def section(title: str, fields: dict[str, Any], said: str = "") -> str:
-    return f"## {title}\n\n{said}| key | value | meaning |\n|---|---|---|\n" + "".join(rows(fields))
+    return f"## {title}\n\n{said}| key | value | meaning |\n|---|---|---|\n" + "".join(
+        rows(fields)
+    )
 
 
 def rows(fields: dict[str, Any]) -> Iterator[str]:
-    """A line for every key, but for those that are only other words: they have a table of their own."""
+    """A line for every key, but for those that are only other words: they have a table
+    of their own."""
     for name, field in fields.items():
         if not field["description"].startswith("Another word"):
             meaning = re.sub(r"(\{\{.*\}\})", r"`\1`", field["description"])
@@ -97,10 +115,15 @@ def rows(fields: dict[str, Any]) -> Iterator[str]:
 
 
 def kinds(field: dict[str, Any]) -> str:
-    """What may stand there, in words; `null`, which is the same as nothing, is left out."""
+    """What may stand there, in words; `null`, which is the same as nothing, is left
+    out."""
     name = field.get("$ref", "").rpartition("/")[2]
     types = DEFINITIONS.get(name, field).get("type", "anything")
-    words = [KINDS[word] for word in ([types] if isinstance(types, str) else types) if word != "null"]
+    words = [
+        KINDS[word]
+        for word in ([types] if isinstance(types, str) else types)
+        if word != "null"
+    ]
     return "list of checks" if name == "checks" else " or ".join(dict.fromkeys(words))
 
 
@@ -128,38 +151,66 @@ def command_line() -> str:
     parts = [CLI_HEAD]
     for name, command in ralph.cli.commands.items():
         if not command.hidden:
-            inner = click.Context(command, info_name=name, parent=context, **command.context_settings)
-            own = [param for param in command.params if isinstance(param, click.Option) and not param.hidden]
+            inner = click.Context(
+                command, info_name=name, parent=context, **command.context_settings
+            )
+            own = [
+                param
+                for param in command.params
+                if isinstance(param, click.Option) and not param.hidden
+            ]
             whole = name != "run" and shared <= {param.name for param in command.params}
             shown = [param for param in own if not whole or param.name not in shared]
             parts.append(command_section(inner, shown, whole))
     return "\n".join(parts)
 
 
-def command_section(context: click.Context, options: list[click.Option], as_run: bool) -> str:
-    """What a command does, an example, and a table of `options`; `as_run` if it takes those of run, too."""
+def command_section(
+    context: click.Context, options: list[click.Option], as_run: bool
+) -> str:
+    """What a command does, an example, and a table of `options`; `as_run` if it takes
+    those of run, too."""
     usage = " ".join(context.command.collect_usage_pieces(context)[1:])
     words, _, example = (context.command.help or "").partition("\b\n")
     said = "\n\n".join(" ".join(part.split()) for part in words.strip().split("\n\n"))
     blocks = [f"## `ralph {f'{context.info_name} {usage}'.strip()}`", said]
-    blocks.append("\n".join(f"    {line}" for line in textwrap.dedent(example).rstrip().splitlines()))
+    blocks.append(
+        "\n".join(
+            f"    {line}" for line in textwrap.dedent(example).rstrip().splitlines()
+        )
+    )
     if options:
         head = "| option | variable | default | meaning |\n|---|---|---|---|\n"
-        blocks.append(head + "\n".join(option_row(context, option) for option in options))
+        blocks.append(
+            head + "\n".join(option_row(context, option) for option in options)
+        )
     if as_run:
-        blocks.append("Also takes every option of [`ralph run`](#ralph-run), with the same variables.")
+        blocks.append(
+            "Also takes every option of [`ralph run`](#ralph-run), with the same variables."
+        )
     return "\n\n".join(blocks) + "\n"
 
 
 def option_row(context: click.Context, option: click.Option) -> str:
     """One option: its names, the variable for it, its default and what it does."""
     takes = "" if option.is_flag else f" {option.make_metavar(context)}"
-    names = ", ".join(f"`{name}`" for name in option.opts[:-1]) + ", " * (len(option.opts) > 1)
+    names = ", ".join(f"`{name}`" for name in option.opts[:-1]) + ", " * (
+        len(option.opts) > 1
+    )
     said, _, default = (option.help or "").partition("  [default: ")
-    default = default.rstrip("]") or (str(option.default) if option.show_default else "")
+    default = default.rstrip("]") or (
+        str(option.default) if option.show_default else ""
+    )
     prefix = context.auto_envvar_prefix
-    variable = option.envvar or (f"{prefix}_{str(option.name).upper()}" if option.allow_from_autoenv else "")
-    cells = (f"{names}`{option.opts[-1]}{takes}`", f"`{variable}`" if variable else "", default, said)
+    variable = option.envvar or (
+        f"{prefix}_{str(option.name).upper()}" if option.allow_from_autoenv else ""
+    )
+    cells = (
+        f"{names}`{option.opts[-1]}{takes}`",
+        f"`{variable}`" if variable else "",
+        default,
+        said,
+    )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

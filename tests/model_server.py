@@ -1,11 +1,13 @@
-"""A scripted model on loopback: real agent CLIs ask it what to do, each in the API that it speaks.
+"""A scripted model on loopback: real agent CLIs ask it what to do, each in the API that
+it speaks.
 
     with ModelServer([Write(path, "hello\\n"), Say("done")]) as model:
         ...  # an agent that talks to model.url
 
-The step that is played is the number of tool results in the conversation, so a request that is
-tried again gets the same answer, and a fresh session starts at the first step. The last repeats.
-`responses` are the steps of an agent that speaks OpenAI's newer API beside another one that does not.
+The step that is played is the number of tool results in the conversation, so a request
+that is tried again gets the same answer, and a fresh session starts at the first step.
+The last repeats. `responses` are the steps of an agent that speaks OpenAI's newer API
+beside another one that does not.
 """
 
 from __future__ import annotations
@@ -24,11 +26,15 @@ Tools = dict[str, Json]
 """The tools on offer, each with its parameters."""
 
 INPUT, CACHED, OUTPUT = 1200, 1000, 34
-"""What every answer says it cost, in tokens; a request sent `INPUT` new ones and `CACHED` old ones."""
+"""What every answer says it cost, in tokens; a request sent `INPUT` new ones and
+`CACHED` old ones."""
 PAGE = "<html><head><title>{} from a proxy</title></head><body><h1>Sign in here</h1></body></html>"
 WRITERS = ("write", "write_file")
 SHELLS = ("bash", "run_shell_command", "exec_command", "shell_command")
-ERRORS = {401: ("authentication_error", "UNAUTHENTICATED"), 429: ("rate_limit_error", "RESOURCE_EXHAUSTED")}
+ERRORS = {
+    401: ("authentication_error", "UNAUTHENTICATED"),
+    429: ("rate_limit_error", "RESOURCE_EXHAUSTED"),
+}
 
 
 class Say(NamedTuple):
@@ -46,7 +52,8 @@ class Write(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A command, through the agent's shell tool; with `background`, as a task of its own (Claude Code)."""
+    """A command, through the agent's shell tool; with `background`, as a task of its
+    own (Claude Code)."""
 
     command: str
     background: bool = False
@@ -89,12 +96,16 @@ class ModelServer:
         self.responses = responses or steps
         self.asked: list[str] = []
         self.over = threading.Event()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"model": self}))
+        self._http = ThreadingHTTPServer(
+            ("127.0.0.1", 0), type("Handler", (_Handler,), {"model": self})
+        )
         self._http.daemon_threads, self._http.block_on_close = True, False
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def __enter__(self) -> ModelServer:
-        threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
+        threading.Thread(
+            target=self._http.serve_forever, args=(0.05,), daemon=True
+        ).start()
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -134,13 +145,19 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return None
         if isinstance(step, Page):
-            return self._send(step.status, {"Content-Type": "text/html"}, PAGE.format(step.status))
+            return self._send(
+                step.status, {"Content-Type": "text/html"}, PAGE.format(step.status)
+            )
         if isinstance(step, Fail):
             return self._json(step.status, failure(step, say), step.headers)
         stream = bool(body.get("stream")) or path.endswith(":streamGenerateContent")
         answers = say(spoken(step, tools_of(body)), str(body.get("model")), stream)
         headers = step.headers if isinstance(step, Say) else {}
-        return self._events(answers, headers) if stream else self._json(200, answers[0], headers)
+        return (
+            self._events(answers, headers)
+            if stream
+            else self._json(200, answers[0], headers)
+        )
 
     def _events(self, events: list[Json], headers: Mapping[str, str]) -> None:
         lines = [
@@ -149,10 +166,18 @@ class _Handler(BaseHTTPRequestHandler):
             else f"data: {json.dumps(data)}\n\n"
             for data in events
         ]
-        self._send(200, {"Content-Type": "text/event-stream", **headers}, "".join(lines))
+        self._send(
+            200, {"Content-Type": "text/event-stream", **headers}, "".join(lines)
+        )
 
-    def _json(self, status: int, body: Json, headers: Mapping[str, str] | None = None) -> None:
-        self._send(status, {"Content-Type": "application/json", **(headers or {})}, json.dumps(body))
+    def _json(
+        self, status: int, body: Json, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self._send(
+            status,
+            {"Content-Type": "application/json", **(headers or {})},
+            json.dumps(body),
+        )
 
     def _send(self, status: int, headers: Mapping[str, str], content: str) -> None:
         data = content.encode()
@@ -173,18 +198,30 @@ def tools_of(body: Json) -> Tools:
     offered: Tools = {}
     for entry in body.get("tools") or []:
         for tool in (
-            entry.get("functionDeclarations") or entry.get("tools") or [entry.get("function") or entry]
+            entry.get("functionDeclarations")
+            or entry.get("tools")
+            or [entry.get("function") or entry]
         ):
             schema = (
-                tool.get("input_schema") or tool.get("parametersJsonSchema") or tool.get("parameters") or {}
+                tool.get("input_schema")
+                or tool.get("parametersJsonSchema")
+                or tool.get("parameters")
+                or {}
             )
-            offered[str(tool.get("name")).lower()] = {**tool, "parameters": schema.get("properties", {})}
+            offered[str(tool.get("name")).lower()] = {
+                **tool,
+                "parameters": schema.get("properties", {}),
+            }
     return offered
 
 
 def results_in(body: Json) -> int:
     entries = body.get("messages") or body.get("contents") or body.get("input") or []
-    parts = [part for entry in entries for part in entry.get("content") or entry.get("parts") or []]
+    parts = [
+        part
+        for entry in entries
+        for part in entry.get("content") or entry.get("parts") or []
+    ]
     return sum(
         entry.get("role") == "tool"
         or entry.get("type") == "tool_result"
@@ -196,21 +233,32 @@ def results_in(body: Json) -> int:
 
 
 def spoken(step: Say | Write | Run, tools: Tools) -> Answer:
-    """The step in the words of the agent that asked: its own tools and their parameters."""
+    """The step in the words of the agent that asked: its own tools and their
+    parameters."""
     if isinstance(step, Say):
         return Answer(step.text)
     if not tools:  # Aider has none: it reads edits from the text, and runs no command
         if isinstance(step, Run):
             return Answer(f"```bash\n{step.command}\n```\n")
         name = step.path.name
-        return Answer(f"{name}\n```\n<<<<<<< SEARCH\n=======\n{step.content}>>>>>>> REPLACE\n```\n")
+        return Answer(
+            f"{name}\n```\n<<<<<<< SEARCH\n=======\n{step.content}>>>>>>> REPLACE\n```\n"
+        )
     if isinstance(step, Write):
         for tool in (tools[name] for name in WRITERS if name in tools):
-            key = next(key for key in ("file_path", "filePath", "path") if key in tool["parameters"])
-            return Answer("", tool["name"], {key: str(step.path), "content": step.content})
+            key = next(
+                key
+                for key in ("file_path", "filePath", "path")
+                if key in tool["parameters"]
+            )
+            return Answer(
+                "", tool["name"], {key: str(step.path), "content": step.content}
+            )
         step = Run(f"cat > '{step.path}' <<'END'\n{step.content}END")
     shell = next(tools[name] for name in SHELLS if name in tools)
-    arguments: Json = {"cmd" if "cmd" in shell["parameters"] else "command": step.command}
+    arguments: Json = {
+        "cmd" if "cmd" in shell["parameters"] else "command": step.command
+    }
     if "description" in shell["parameters"]:
         arguments["description"] = "a scripted command"
     if step.background:
@@ -241,16 +289,37 @@ def anthropic(said: Answer, model: str, stream: bool) -> list[Json]:
     empty: Json = {**block, "text": ""}
     delta = {"type": "text_delta", "text": said.text}
     if said.tool:
-        block = {"type": "tool_use", "id": _id("toolu_"), "name": said.tool, "input": said.arguments}
+        block = {
+            "type": "tool_use",
+            "id": _id("toolu_"),
+            "name": said.tool,
+            "input": said.arguments,
+        }
         empty = {**block, "input": {}}
         delta = {"type": "input_json_delta", "partial_json": json.dumps(said.arguments)}
-    ended = {"stop_reason": "tool_use" if said.tool else "end_turn", "stop_sequence": None}
-    usage = {"input_tokens": INPUT, "cache_read_input_tokens": CACHED, "output_tokens": OUTPUT}
-    message = {"id": _id("msg_"), "type": "message", "role": "assistant", "model": model, "usage": usage}
+    ended = {
+        "stop_reason": "tool_use" if said.tool else "end_turn",
+        "stop_sequence": None,
+    }
+    usage = {
+        "input_tokens": INPUT,
+        "cache_read_input_tokens": CACHED,
+        "output_tokens": OUTPUT,
+    }
+    message = {
+        "id": _id("msg_"),
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "usage": usage,
+    }
     if not stream:
         return [{**message, "content": [block], **ended}]
     return [
-        {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}},
+        {
+            "type": "message_start",
+            "message": {**message, "content": [], "stop_reason": None},
+        },
         {"type": "content_block_start", "index": 0, "content_block": empty},
         {"type": "content_block_delta", "index": 0, "delta": delta},
         {"type": "content_block_stop", "index": 0},
@@ -263,35 +332,75 @@ def chat(said: Answer, model: str, stream: bool) -> list[Json]:
     message: Json = {"role": "assistant", "content": said.text}
     if said.tool:
         call = {"name": said.tool, "arguments": json.dumps(said.arguments)}
-        message["tool_calls"] = [{"index": 0, "id": _id("call_"), "type": "function", "function": call}]
+        message["tool_calls"] = [
+            {"index": 0, "id": _id("call_"), "type": "function", "function": call}
+        ]
     reason = "tool_calls" if said.tool else "stop"
     usage: Json = {"prompt_tokens": INPUT + CACHED, "completion_tokens": OUTPUT}
-    usage |= {"total_tokens": INPUT + CACHED + OUTPUT, "prompt_tokens_details": {"cached_tokens": CACHED}}
-    base = {"id": _id("chatcmpl-"), "object": "chat.completion", "created": int(time.time()), "model": model}
+    usage |= {
+        "total_tokens": INPUT + CACHED + OUTPUT,
+        "prompt_tokens_details": {"cached_tokens": CACHED},
+    }
+    base = {
+        "id": _id("chatcmpl-"),
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": model,
+    }
     if not stream:
         return [
-            {**base, "choices": [{"index": 0, "message": message, "finish_reason": reason}], "usage": usage}
+            {
+                **base,
+                "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+                "usage": usage,
+            }
         ]
     base["object"] = "chat.completion.chunk"
     return [
         {**base, "choices": [{"index": 0, "delta": message, "finish_reason": None}]},
-        {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": usage},
+        {
+            **base,
+            "choices": [{"index": 0, "delta": {}, "finish_reason": reason}],
+            "usage": usage,
+        },
     ]
 
 
 def responses(said: Answer, model: str, stream: bool) -> list[Json]:
     words = {"type": "output_text", "text": said.text, "annotations": []}
-    item: Json = {"type": "message", "id": _id("msg_"), "role": "assistant", "content": [words]}
+    item: Json = {
+        "type": "message",
+        "id": _id("msg_"),
+        "role": "assistant",
+        "content": [words],
+    }
     if said.tool:
-        item = {"type": "function_call", "id": _id("fc_"), "call_id": _id("call_"), "name": said.tool}
+        item = {
+            "type": "function_call",
+            "id": _id("fc_"),
+            "call_id": _id("call_"),
+            "name": said.tool,
+        }
         item["arguments"] = json.dumps(said.arguments)
-    usage: Json = {"input_tokens": INPUT + CACHED, "input_tokens_details": {"cached_tokens": CACHED}}
+    usage: Json = {
+        "input_tokens": INPUT + CACHED,
+        "input_tokens_details": {"cached_tokens": CACHED},
+    }
     usage |= {"output_tokens": OUTPUT, "total_tokens": INPUT + CACHED + OUTPUT}
-    response = {"id": _id("resp_"), "object": "response", "model": model, "output": [item], "usage": usage}
+    response = {
+        "id": _id("resp_"),
+        "object": "response",
+        "model": model,
+        "output": [item],
+        "usage": usage,
+    }
     if not stream:
         return [response]
     return [
-        {"type": "response.created", "response": {**response, "output": [], "usage": None}},
+        {
+            "type": "response.created",
+            "response": {**response, "output": [], "usage": None},
+        },
         {"type": "response.output_item.added", "output_index": 0, "item": item},
         {"type": "response.output_item.done", "output_index": 0, "item": item},
         {"type": "response.completed", "response": response},
@@ -299,10 +408,17 @@ def responses(said: Answer, model: str, stream: bool) -> list[Json]:
 
 
 def gemini(said: Answer, model: str, stream: bool) -> list[Json]:
-    part = {"functionCall": {"name": said.tool, "args": said.arguments}} if said.tool else {"text": said.text}
+    part = (
+        {"functionCall": {"name": said.tool, "args": said.arguments}}
+        if said.tool
+        else {"text": said.text}
+    )
     content = {"role": "model", "parts": [part]}
     usage = {"promptTokenCount": INPUT + CACHED, "cachedContentTokenCount": CACHED}
-    usage |= {"candidatesTokenCount": OUTPUT, "totalTokenCount": INPUT + CACHED + OUTPUT}
+    usage |= {
+        "candidatesTokenCount": OUTPUT,
+        "totalTokenCount": INPUT + CACHED + OUTPUT,
+    }
     candidate = {"content": content, "finishReason": "STOP", "index": 0}
     return [{"candidates": [candidate], "responseId": _id(""), "usageMetadata": usage}]
 

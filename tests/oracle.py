@@ -1,4 +1,5 @@
-"""Oracles that have never heard of ralph: what a fresh clone says, what stands at home, what still runs."""
+"""Oracles that have never heard of ralph: what a fresh clone says, what stands at home,
+what still runs."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def subjects(repo: Repo, branch: str = BRANCH) -> list[str]:
 
 @contextlib.contextmanager
 def hidden(repo: Repo) -> Iterator[Path]:
-    """All that a test made lies elsewhere for a while, so that no path leads back to it; where home is then."""
+    """All that a test made lies elsewhere for a while, so that no path leads back to
+    it; where home is then."""
     top = Path(tempfile.mkdtemp(dir=repo.outside.parent))
     away = top / "away"
     repo.outside.rename(away)
@@ -49,13 +51,20 @@ def hidden(repo: Repo) -> Iterator[Path]:
         top.rmdir()
 
 
-def fresh_clone_is_green(repo: Repo, branch: str, commands: Sequence[str], setup: str = "") -> bool:
-    """Whether every command is green in a fresh clone of `branch` in which `setup` has run; each begins
-    with the branch's files, no untracked ones, and no process of the one before."""
+def fresh_clone_is_green(
+    repo: Repo, branch: str, commands: Sequence[str], setup: str = ""
+) -> bool:
+    """Whether every command is green in a fresh clone of `branch` in which `setup` has
+    run; each begins with the branch's files, no untracked ones, and no process of the
+    one before."""
     with hidden(repo) as home, tempfile.TemporaryDirectory() as top:
         clone = Path(top, "clone")
         env = {"PATH": os.environ["PATH"], "HOME": top, "LC_ALL": "C", "TMPDIR": top}
-        env |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, MARK: repo.mark}
+        env |= {
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_CONFIG_SYSTEM": os.devnull,
+            MARK: repo.mark,
+        }
 
         def ends(argv: Sequence[str], folder: Path) -> bool:
             process = subprocess.Popen(
@@ -72,9 +81,13 @@ def fresh_clone_is_green(repo: Repo, branch: str, commands: Sequence[str], setup
 
         moved = f"url.file://{home.parent}/.insteadOf=file://{repo.outside}/"
         words = ["clone", "-q", "--branch", branch, str(home), str(clone)]
-        if ends(["git", "cat-file", "-e", f"{branch}:.gitmodules"], home):  # else it takes long for nothing
+        if ends(
+            ["git", "cat-file", "-e", f"{branch}:.gitmodules"], home
+        ):  # else it takes long for nothing
             words.append("--recurse-submodules")
-        if not ends(["git", "-c", moved, "-c", "protocol.file.allow=always", *words], home):
+        if not ends(
+            ["git", "-c", moved, "-c", "protocol.file.allow=always", *words], home
+        ):
             return False
         if setup and not ends(["sh", "-c", setup], clone):
             return False
@@ -89,7 +102,8 @@ def fresh_clone_is_green(repo: Repo, branch: str, commands: Sequence[str], setup
 
 
 def home_of(repo: Repo) -> dict[str, str]:
-    """Every file, link and folder at home but for what is ralph's: mode, bytes, and in the tree the time too."""
+    """Every file, link and folder at home but for what is ralph's: mode, bytes, and in
+    the tree the time too."""
     found = {}
     for folder, folders, names in os.walk(repo.path):
         inside = os.path.relpath(folder, repo.path)
@@ -106,7 +120,9 @@ def home_of(repo: Repo) -> dict[str, str]:
                 what += f" {hashlib.sha256(path.read_bytes()).hexdigest()}"
                 what += "" if relative.startswith(".git/") else f" {known.st_mtime_ns}"
             found[relative] = what
-        folders[:] = [name for name in folders if os.path.normpath(f"{inside}/{name}") not in OWN]
+        folders[:] = [
+            name for name in folders if os.path.normpath(f"{inside}/{name}") not in OWN
+        ]
     return found
 
 
@@ -126,8 +142,8 @@ def objects(repo: Repo) -> set[str]:
 
 
 def still_running(repo: Repo) -> list[str]:
-    """Every process of the test's: by its mark, or by standing anywhere below the test's folder, for an
-    environment can be cleared."""
+    """Every process of the test's: by its mark, or by standing anywhere below the
+    test's folder, for an environment can be cleared."""
     found = []
     for process in repo.candidates():
         with contextlib.suppress(psutil.Error, OSError):
@@ -164,6 +180,10 @@ def told(repo: Repo, task: str) -> str:
 def said_by_agents(repo: Repo) -> str:
     """What the transcripts hold."""
     files = [
-        path for path in (repo.path / ".ralph").rglob("*") if path.is_file() and path.stat().st_size < 1 << 20
+        path
+        for path in (repo.path / ".ralph").rglob("*")
+        if path.is_file() and path.stat().st_size < 1 << 20
     ]
-    return "\n".join(path.read_text(errors="replace") for path in files if "prompt" not in path.name)
+    return "\n".join(
+        path.read_text(errors="replace") for path in files if "prompt" not in path.name
+    )

@@ -1,4 +1,5 @@
-"""docs/night.svg and docs/report.png: a run on a terminal and its report, with a scripted agent.
+"""docs/night.svg and docs/report.png: a run on a terminal and its report, with a
+scripted agent.
 
 `python -m tests.picture` makes both; the second one needs Chromium.
 """
@@ -97,7 +98,12 @@ def on_a_terminal(command: str, cwd: Path, env: dict[str, str]) -> list[bytes]:
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     own = {key: value for key, value in env.items() if key != "COLUMNS"}
     process = subprocess.Popen(
-        ["/bin/sh", "-c", command], cwd=cwd, env=own, stdin=slave, stdout=slave, stderr=slave
+        ["/bin/sh", "-c", command],
+        cwd=cwd,
+        env=own,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
     )
     os.close(slave)
     pieces = []
@@ -112,14 +118,19 @@ def on_a_terminal(command: str, cwd: Path, env: dict[str, str]) -> list[bytes]:
 
 
 def svg(screen: pyte.Screen, folder: Path) -> str:
-    """The screen as a picture; a piece of text for each run of letters in one colour."""
+    """The screen as a picture; a piece of text for each run of letters in one
+    colour."""
     lines: list[list[tuple[str, str, bool]]] = []
     for row in range(screen.cursor.y):
         letters = [screen.buffer[row][column] for column in range(COLUMNS)]
         runs = groupby(letters, key=lambda letter: (letter.fg, letter.bold))
         lines.append(
             [
-                ("".join(letter.data for letter in run).replace(str(folder), "~"), fg, bold)
+                (
+                    "".join(letter.data for letter in run).replace(str(folder), "~"),
+                    fg,
+                    bold,
+                )
                 for (fg, bold), run in runs
             ]
         )
@@ -151,8 +162,12 @@ def svg(screen: pyte.Screen, folder: Path) -> str:
 def words(picture: str) -> list[str]:
     """The lines of text in a picture, without what is another in every run."""
     found: dict[str, str] = {}
-    for element in ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text"):
-        found[element.attrib["y"]] = f"{found.get(element.attrib['y'], '')} {element.text}"
+    for element in ElementTree.fromstring(picture).iter(
+        "{http://www.w3.org/2000/svg}text"
+    ):
+        found[element.attrib["y"]] = (
+            f"{found.get(element.attrib['y'], '')} {element.text}"
+        )
     lines = (" ".join(line.split()) for line in found.values())
     lines = (re.sub(r"^\d\d:\d\d:\d\d", "22:30:00", line) for line in lines)
     lines = (re.sub(r"(?<=/parked/)\w+", "1f0c3a2b", line) for line in lines)
@@ -161,9 +176,17 @@ def words(picture: str) -> list[str]:
 
 def photograph(shop: Path, env: dict[str, str], target: Path) -> None:
     """The upper part of the project's report in Chromium, as a PNG."""
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    chromium = next(
+        filter(
+            None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+        )
+    )
     subprocess.run(
-        ["/bin/sh", "-c", "ralph report"], cwd=shop, env=env, check=True, stdout=subprocess.DEVNULL
+        ["/bin/sh", "-c", "ralph report"],
+        cwd=shop,
+        env=env,
+        check=True,
+        stdout=subprocess.DEVNULL,
     )
     page = shop / ".ralph" / "report.html"
     page.write_text(page.read_text("utf-8").replace(env["HOME"], "~"), "utf-8")
@@ -177,7 +200,9 @@ def photograph(shop: Path, env: dict[str, str], target: Path) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(dir="/tmp") as scratch:  # a short name, for it breaks lines
+    with tempfile.TemporaryDirectory(
+        dir="/tmp"
+    ) as scratch:  # a short name, for it breaks lines
         place = Path(scratch).resolve()
         at_the_end, project = play(place)
         (DOCS / "night.svg").write_text(svg(at_the_end, place), "utf-8")

@@ -1,4 +1,5 @@
-"""Notes what a process does to files, call by call, as lines of JSON in the file ORDER_LOG."""
+"""Notes what a process does to files, call by call, as lines of JSON in the file
+ORDER_LOG."""
 
 from __future__ import annotations
 
@@ -13,13 +14,20 @@ _open, _write = os.open, os.write
 
 
 def install() -> None:
-    """Wrap the calls of `os` that change files; what replaces them later is not noted."""
+    """Wrap the calls of `os` that change files; what replaces them later is not
+    noted."""
     log = _open(os.environ["ORDER_LOG"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     paths: dict[int, str] = {}
-    written_to: set[int] = set()  # what is only read may be closed unseen, and a pipe get its number
+    written_to: set[int] = (
+        set()
+    )  # what is only read may be closed unseen, and a pipe get its number
 
     def note(call: str, path: Any, data: bytes = b"") -> None:
-        line = {"call": call, "path": os.path.realpath(os.fspath(path)), "data": data.decode("latin-1")}
+        line = {
+            "call": call,
+            "path": os.path.realpath(os.fspath(path)),
+            "data": data.decode("latin-1"),
+        }
         line["pid"] = str(os.getpid())
         _write(log, json.dumps(line).encode() + b"\n")
 
@@ -54,7 +62,9 @@ def install() -> None:
         real(self)
         note("sync", self.common)
 
-    def landed(self: branch.Branch, *given: Any, real: Any = branch.Branch.land, **named: Any) -> None:
+    def landed(
+        self: branch.Branch, *given: Any, real: Any = branch.Branch.land, **named: Any
+    ) -> None:
         note("land", self.git.root)
         real(self, *given, **named)
 

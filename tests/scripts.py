@@ -1,4 +1,5 @@
-"""Small scripted agents, and what tests say with them: an agent that works, one that speaks as Claude does."""
+"""Small scripted agents, and what tests say with them: an agent that works, one that
+speaks as Claude does."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ RESULT = '{"type":"result","subtype":"success","is_error":false,"result":"ok","s
 LIMIT = '{"type":"result","is_error":true,"terminal_reason":"api_error","api_error_status":429,"result":"limited","total_cost_usd":0,"usage":{}}'
 
 
-# A run that looks five times a second at what people do while it waits, and not every five seconds; that
-# begins again one second after a provider's limit has ended, and not up to ten.
+# A run that looks five times a second at what people do while it waits, and not every
+# five seconds; that begins again one second after a provider's limit has ended, and not
+# up to ten.
 LOOKS_OFTEN = """
 from _ralph.loop import rounds, settings
 from _ralph.process import process
@@ -42,7 +44,11 @@ def plan(repo: Repo, *tasks: dict[str, Any], **top: Any) -> None:
 
 
 def overage(resets_in: float) -> str:
-    info = {"status": "rejected", "resetsAt": int(time.time() + resets_in), "isUsingOverage": True}
+    info = {
+        "status": "rejected",
+        "resetsAt": int(time.time() + resets_in),
+        "isUsingOverage": True,
+    }
     return json.dumps({"type": "rate_limit_event", "rate_limit_info": info})
 
 
@@ -53,7 +59,9 @@ def cost(usd: float, **more: Any) -> str:
 def wait_for_records(repo: Repo, event: str, number: int) -> None:
     """Wait until there are so many records of this kind."""
     end = time.monotonic() + 30
-    while not (repo.path / "progress.txt").exists() or len(repo.records(event)) < number:
+    while (
+        not (repo.path / "progress.txt").exists() or len(repo.records(event)) < number
+    ):
         assert time.monotonic() < end, f"no {number} records of {event}"
         time.sleep(0.02)
 
@@ -83,7 +91,8 @@ def paid(repo: Repo) -> list[str]:
     return (repo.outside / "runs").read_text().split()
 
 
-# For agents that wait for each other: marks in a folder that all can see, and what has landed.
+# For agents that wait for each other: marks in a folder that all can see, and what has
+# landed.
 MEET = """
 def wait(seen):
     end = time.time() + 20
@@ -103,8 +112,13 @@ SOON = "from _ralph.state import limits\nlimits.JITTER = 1.0"
 
 def limited_for(seconds: float) -> str:
     """Python that is what an agent prints whose provider is limited for so long."""
-    told = {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 0}}
-    reset = f"json.dumps({told!r}).replace(': 0', f': {{int(time.time()) + {seconds}}}')"
+    told = {
+        "type": "rate_limit_event",
+        "rate_limit_info": {"status": "rejected", "resetsAt": 0},
+    }
+    reset = (
+        f"json.dumps({told!r}).replace(': 0', f': {{int(time.time()) + {seconds}}}')"
+    )
     return f"{reset} + '\\n' + {LIMIT!r}"
 
 
@@ -127,19 +141,20 @@ DESCENDANTS = {
     "own session": "subprocess.Popen(['sleep', '600'], start_new_session=True)",
     "double fork": "sh('(setsid sh -c \"sleep 600 & sleep 600\" >/dev/null 2>&1 &)')",
     "ignores TERM": "subprocess.Popen(['sh', '-c', 'trap \"\" TERM; sleep 600; sleep 600'])",
-    "cleared environment": "sh('(setsid env -i /bin/sleep 600 > /dev/null 2>&1 &)')",  # and no parent left
+    # and no parent left
+    "cleared environment": "sh('(setsid env -i /bin/sleep 600 > /dev/null 2>&1 &)')",
 }
 
-# The ways in which ralph finds them, each as Python that it runs before: the second one where orphans are not
-# adopted, as on macOS.
+# The ways in which ralph finds them, each as Python that it runs before: the second one
+# where orphans are not adopted, as on macOS.
 KIN = "from _ralph.process import mark; mark.ADOPTS = False\n"
 WAYS = {"kin": KIN} if sys.platform == "darwin" else {"adopted": "", "kin": KIN}
 
 
 def kinds(way: str = next(iter(WAYS))) -> dict[str, str]:
-    """The descendants that are found in this way, that of this system if none is named. The second one misses,
-    unless it looks in that very moment, what left its session at once, without a parent, and whose environment
-    cannot be read."""
+    """The descendants that are found in this way, that of this system if none is named.
+    The second one misses, unless it looks in that very moment, what left its session at
+    once, without a parent, and whose environment cannot be read."""
     lost = ("double fork", "cleared environment") if WAYS[way] else ()
     return {kind: deed for kind, deed in DESCENDANTS.items() if kind not in lost}
 
@@ -148,7 +163,8 @@ HANGS = "\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n(OUT / 'hanging').touc
 
 
 def worker_of(process: subprocess.Popen[Any]) -> int:
-    """The worker of a loop's attempt: its one child, where nothing keeps the machine awake."""
+    """The worker of a loop's attempt: its one child, where nothing keeps the machine
+    awake."""
     import psutil
 
     (child,) = psutil.Process(process.pid).children()

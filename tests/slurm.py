@@ -1,5 +1,6 @@
-"""A real Slurm for tests: a controller and three nodes on this host, from Debian's packages, which are
-downloaded and unpacked once and not installed. No root, no munge, no cgroups.
+"""A real Slurm for tests: a controller and three nodes on this host, from Debian's
+packages, which are downloaded and unpacked once and not installed. No root, no munge,
+no cgroups.
 
 They go to ~/.cache/ralph-slurm, or where RALPH_TEST_SLURM says.
 """
@@ -62,30 +63,39 @@ class CannotBeHad(Exception):
 
 
 def unpacked() -> Path:
-    """The folder with Debian's packages, unpacked; downloaded where it is not there yet."""
+    """The folder with Debian's packages, unpacked; downloaded where it is not there
+    yet."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     home = Path(os.environ.get("RALPH_TEST_SLURM") or Path(cache) / "ralph-slurm")
     if (home / "usr/sbin/slurmctld-wlm").exists():
         return home
     for tool in ("apt-get", "dpkg"):
         if not shutil.which(tool):
-            raise CannotBeHad(f"Slurm's packages are Debian's, and there is no {tool} here")
+            raise CannotBeHad(
+                f"Slurm's packages are Debian's, and there is no {tool} here"
+            )
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent) as made:
         download = ["apt-get", "download", "-q", *PACKAGES]
-        done = subprocess.run(download, cwd=made, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            download, cwd=made, capture_output=True, text=True, timeout=300
+        )
         if done.returncode:
-            raise CannotBeHad(f"apt-get download: {(done.stderr.splitlines() or ['it failed'])[-1]}")
+            raise CannotBeHad(
+                f"apt-get download: {(done.stderr.splitlines() or ['it failed'])[-1]}"
+            )
         for package in Path(made).glob("*.deb"):
-            subprocess.run(["dpkg", "-x", str(package), f"{made}/root"], check=True, timeout=60)
+            subprocess.run(
+                ["dpkg", "-x", str(package), f"{made}/root"], check=True, timeout=60
+            )
         with contextlib.suppress(OSError):  # somebody else was quicker
             (Path(made) / "root").rename(home)
     return home
 
 
 class Slurm:
-    """A cluster of three nodes, which lives in `folder` and ends with `close`. `env` is what a program
-    needs to talk to it: Slurm's programs on PATH."""
+    """A cluster of three nodes, which lives in `folder` and ends with `close`. `env` is
+    what a program needs to talk to it: Slurm's programs on PATH."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self.folder = unpacked(), folder.resolve()
@@ -106,7 +116,11 @@ class Slurm:
             self._start("slurmctld")
             for node in NODES:
                 self.start_node(node)
-            self.wait_until(lambda: set(self.nodes().values()) == {"IDLE"}, 30, "three nodes that are up")
+            self.wait_until(
+                lambda: set(self.nodes().values()) == {"IDLE"},
+                30,
+                "three nodes that are up",
+            )
         except BaseException:
             self.close()
             raise
@@ -116,19 +130,29 @@ class Slurm:
         return f"{self.folder}/bin/srun --ntasks=1 --nodes=1 --exact"
 
     def _wrap(self, program: str) -> None:
-        """A script that runs one of Slurm's programs with what it needs, in any environment."""
-        lines = [f"export {name}={shlex.quote(value)}" for name, value in self._own.items()]
+        """A script that runs one of Slurm's programs with what it needs, in any
+        environment."""
+        lines = [
+            f"export {name}={shlex.quote(value)}" for name, value in self._own.items()
+        ]
         script = self.folder / "bin" / program
-        script.write_text("\n".join(["#!/bin/sh", *lines, f'exec {self.root}/usr/bin/{program} "$@"', ""]))
+        script.write_text(
+            "\n".join(
+                ["#!/bin/sh", *lines, f'exec {self.root}/usr/bin/{program} "$@"', ""]
+            )
+        )
         script.chmod(0o755)
 
     def _configure(self, plugins: Path) -> None:
         host = socket.gethostname().partition(".")[0]
         user = pwd.getpwuid(os.getuid()).pw_name
         port, *ports = free_ports(1 + len(NODES))
-        said = CONFIGURATION.format(host=host, user=user, folder=self.folder, plugins=plugins, port=port)
+        said = CONFIGURATION.format(
+            host=host, user=user, folder=self.folder, plugins=plugins, port=port
+        )
         said += "".join(
-            NODE.format(node=node, host=host, port=p) for node, p in zip(NODES, ports, strict=True)
+            NODE.format(node=node, host=host, port=p)
+            for node, p in zip(NODES, ports, strict=True)
         )
         (self.folder / "slurm.conf").write_text(said)
 
@@ -143,7 +167,14 @@ class Slurm:
             )  # fmt: skip
 
     def start_node(self, node: str) -> None:
-        self._start(node, "-N", node, "-d", f"{self.root}/usr/sbin/slurmstepd-wlm", SLURMD_NODENAME=node)
+        self._start(
+            node,
+            "-N",
+            node,
+            "-d",
+            f"{self.root}/usr/sbin/slurmstepd-wlm",
+            SLURMD_NODENAME=node,
+        )
 
     def kill_node(self, node: str) -> None:
         """End a node as a power cut does: its daemon, and all that runs there."""
@@ -153,7 +184,8 @@ class Slurm:
         self._kill()
 
     def _kill(self, node: str | None = None) -> None:
-        """Kill the daemons and all that they started, on one node or everywhere, until none is left."""
+        """Kill the daemons and all that they started, on one node or everywhere, until
+        none is left."""
         end, looks = time.monotonic() + 10, 0
         while looks < 5:  # one that is just being started is not seen at once
             found = self.processes(node)
@@ -189,11 +221,16 @@ class Slurm:
 
     def log(self) -> str:
         """The ends of the daemons' logs."""
-        return "\n".join(path.read_text("utf-8", "replace")[-700:] for path in self.folder.glob("*.log"))
+        return "\n".join(
+            path.read_text("utf-8", "replace")[-700:]
+            for path in self.folder.glob("*.log")
+        )
 
     def nodes(self) -> dict[str, str]:
         """The state of each node."""
-        return dict(re.findall(r"NodeName=(\S+)[^$]*?State=([A-Z]+)", self._show("node")))
+        return dict(
+            re.findall(r"NodeName=(\S+)[^$]*?State=([A-Z]+)", self._show("node"))
+        )
 
     def submit(self, script: str, *words: str, cwd: Path) -> str:
         """Hand a job file to sbatch, as a person does; the number of the job."""
@@ -209,12 +246,18 @@ class Slurm:
     def wait_until(self, told: Callable[[], bool], seconds: float, what: str) -> None:
         end = time.monotonic() + seconds
         while not told():
-            assert time.monotonic() < end, f"waited {seconds:.0f} s for {what}\n{self.log()}"
+            assert time.monotonic() < end, (
+                f"waited {seconds:.0f} s for {what}\n{self.log()}"
+            )
             time.sleep(0.2)
 
     def wait_for(self, number: str, state: str, seconds: float = 60) -> dict[str, str]:
         """Wait for a job's state, such as COMPLETED; what Slurm then says of it."""
-        self.wait_until(lambda: self.job(number)["JobState"] == state, seconds, f"job {number} to be {state}")
+        self.wait_until(
+            lambda: self.job(number)["JobState"] == state,
+            seconds,
+            f"job {number} to be {state}",
+        )
         return self.job(number)
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from tests.conftest import ROOT
 
-# As `python benchmarks/bench.py`, with one round of few attempts: nobody looks at the figures here.
+# As `python benchmarks/bench.py`, with one round of few attempts: nobody looks at the
+# figures here.
 FEW = "from benchmarks import bench; bench.MANY, bench.TASKS, bench.ROUNDS = 1, 4, -3; bench.main()"
 
 
@@ -24,7 +25,9 @@ def measure(table: Path, *figures: str) -> list[list[str]]:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout == table.read_text()
-    return [line.split(" | ") for line in done.stdout.splitlines() if " | at most " in line]
+    return [
+        line.split(" | ") for line in done.stdout.splitlines() if " | at most " in line
+    ]
 
 
 def test_two_figures_make_a_table(tmp_path: Path) -> None:
@@ -33,11 +36,18 @@ def test_two_figures_make_a_table(tmp_path: Path) -> None:
     assert [row[0] for row in rows] == names
     version, git = (float(row[4].removesuffix(" x")) for row in rows)
     assert version > 0
-    assert math.isfinite(git)  # what one run took more than another: on a busy machine also less
+    assert math.isfinite(
+        git
+    )  # what one run took more than another: on a busy machine also less
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="they look into /proc")
 def test_figures_of_several_workers(tmp_path: Path) -> None:
     jobs, worker = measure(tmp_path / "table.md", "jobs", "worker")
-    assert jobs[0] == "| 16 tasks of 5 s with 4 workers" and 1 < float(jobs[4].removesuffix(" x")) < 16
-    assert 0 < float(worker[4].removesuffix(" MB")) < 25  # a figure that a busy machine does not change
+    assert (
+        jobs[0] == "| 16 tasks of 5 s with 4 workers"
+        and 1 < float(jobs[4].removesuffix(" x")) < 16
+    )
+    assert (
+        0 < float(worker[4].removesuffix(" MB")) < 25
+    )  # a figure that a busy machine does not change

@@ -1,4 +1,5 @@
-"""What people read is true: README, changelog, docs, help texts and metadata against the code."""
+"""What people read is true: README, changelog, docs, help texts and metadata against
+the code."""
 
 from __future__ import annotations
 
@@ -39,12 +40,17 @@ from tests.conftest import Repo
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
-COMMANDS = sorted((name, one) for name, one in ralph.cli.commands.items() if not one.hidden)
+COMMANDS = sorted(
+    (name, one) for name, one in ralph.cli.commands.items() if not one.hidden
+)
 FOREIGN_OPTIONS = {
     "--dangerously-skip-permissions", "--init", "--launch", "--launch-checks", "--no-git", "--resume-failed",
     "--skip-trust", "--userns",
 }  # fmt: skip
-SKILLS = [f"skills/{path.parent.name}/SKILL.md" for path in sorted((ROOT / "skills").glob("*/SKILL.md"))]
+SKILLS = [
+    f"skills/{path.parent.name}/SKILL.md"
+    for path in sorted((ROOT / "skills").glob("*/SKILL.md"))
+]
 DOCUMENTS = [
     "README.md",
     "CHANGELOG.md",
@@ -61,8 +67,15 @@ def section(title: str, document: str = README) -> str:
 
 def rows(source: str) -> dict[str, list[str]]:
     """The cells of every table row, by what the first cell says without backticks."""
-    lines = [line.strip().strip("|").split(" | ") for line in source.splitlines() if line.startswith("| ")]
-    return {cells[0].replace("`", "").strip(): [cell.strip() for cell in cells[1:]] for cells in lines}
+    lines = [
+        line.strip().strip("|").split(" | ")
+        for line in source.splitlines()
+        if line.startswith("| ")
+    ]
+    return {
+        cells[0].replace("`", "").strip(): [cell.strip() for cell in cells[1:]]
+        for cells in lines
+    }
 
 
 def options(command: click.Command) -> Iterator[str]:
@@ -82,7 +95,10 @@ def page(name: str) -> str:
 
 def json_blocks(document: str) -> list[Any]:
     source = (ROOT / document).read_text("utf-8")
-    return [json.loads(block) for block in re.findall(r"```json\n(.*?)```", source, re.DOTALL)]
+    return [
+        json.loads(block)
+        for block in re.findall(r"```json\n(.*?)```", source, re.DOTALL)
+    ]
 
 
 @pytest.fixture
@@ -92,40 +108,67 @@ def plan(tmp_path: Path) -> Plan:
 
 
 def is_plan(block: Any) -> bool:
-    return isinstance(block, list) or any(key in block for key in ("userStories", "tasks"))
+    return isinstance(block, list) or any(
+        key in block for key in ("userStories", "tasks")
+    )
 
 
 def repository_files() -> Iterator[Path]:
     """Every file that belongs to the repository: what .gitignore does not name."""
-    ignored = [".git", *(line.rstrip("/") for line in (ROOT / ".gitignore").read_text("utf-8").split())]
+    ignored = [
+        ".git",
+        *(
+            line.rstrip("/")
+            for line in (ROOT / ".gitignore").read_text("utf-8").split()
+        ),
+    ]
     for folder, inner, files in os.walk(ROOT):
         inner[:] = [n for n in inner if not any(fnmatch.fnmatch(n, p) for p in ignored)]
-        yield from (Path(folder, n) for n in files if not any(fnmatch.fnmatch(n, p) for p in ignored))
+        yield from (
+            Path(folder, n)
+            for n in files
+            if not any(fnmatch.fnmatch(n, p) for p in ignored)
+        )
 
 
 # ---------------------------------------------------------------- commands and options
 
 
 @pytest.mark.parametrize(
-    ("page", "made"), [("prd.md", make_docs.document), ("cli.md", make_docs.command_line)]
+    ("page", "made"),
+    [("prd.md", make_docs.document), ("cli.md", make_docs.command_line)],
 )
-def test_reference_pages_are_made_from_the_code(page: str, made: Callable[[], str]) -> None:
-    assert (ROOT / "docs" / page).read_text("utf-8") == made(), "run: python -m tests.make_docs"
+def test_reference_pages_are_made_from_the_code(
+    page: str, made: Callable[[], str]
+) -> None:
+    assert (ROOT / "docs" / page).read_text("utf-8") == made(), (
+        "run: python -m tests.make_docs"
+    )
     assert make_docs.MEANINGS.keys() == prd.ALIASES.keys()
 
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS)
-def test_the_reference_has_every_command_with_its_options(name: str, command: click.Command) -> None:
-    parts = re.split(r"^## `ralph (\S+?)[ `].*\n", make_docs.command_line(), flags=re.MULTILINE)
+def test_the_reference_has_every_command_with_its_options(
+    name: str, command: click.Command
+) -> None:
+    parts = re.split(
+        r"^## `ralph (\S+?)[ `].*\n", make_docs.command_line(), flags=re.MULTILINE
+    )
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
-    where = sections[name] + sections["run"] * ("every option of [`ralph run`]" in sections[name])
+    where = sections[name] + sections["run"] * (
+        "every option of [`ralph run`]" in sections[name]
+    )
     assert [option for option in options(command) if not names(where, option)] == []
     variables = re.findall(r"`(RALPH_\w+)`", sections[name])
     for variable in variables:
-        assert variable == "RALPH_PRD" or variable.startswith((f"RALPH_{name.upper()}_", "RALPH_RUN_"))
+        assert variable == "RALPH_PRD" or variable.startswith(
+            (f"RALPH_{name.upper()}_", "RALPH_RUN_")
+        )
 
 
-def test_a_variable_of_the_reference_is_read(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_of_the_reference_is_read(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As the reference says it: the flag of one command, the value of another."""
     monkeypatch.chdir(repo.path)
     for words, env, said in (
@@ -149,7 +192,10 @@ def test_no_variable_stands_for_version_and_help(name: str, repo: Repo) -> None:
 @pytest.mark.parametrize("document", [*DOCUMENTS, *SKILLS])
 def test_no_command_and_no_option_is_named_that_is_not_there(document: str) -> None:
     source = (ROOT / document).read_text("utf-8")
-    known = {name: {*options(command), "--help"} for name, command in ralph.cli.commands.items()}
+    known = {
+        name: {*options(command), "--help"}
+        for name, command in ralph.cli.commands.items()
+    }
     wrong = []
     for words in ralph_commands(source):
         name, *rest = words.split()
@@ -157,15 +203,22 @@ def test_no_command_and_no_option_is_named_that_is_not_there(document: str) -> N
         if name.startswith("-"):
             wrong += [words] * (name not in ("--help", "--version", "-h"))
         else:
-            wrong += [f"{name} {word}" for word in used if word not in known.get(name, {word})]
+            wrong += [
+                f"{name} {word}" for word in used if word not in known.get(name, {word})
+            ]
             wrong += [name] * (name not in known)
     anywhere = set().union(*known.values()) | {"--version"} | FOREIGN_OPTIONS
-    wrong += [word for word in re.findall(r"`(--[a-z][a-z-]*)", source) if word not in anywhere]
+    wrong += [
+        word
+        for word in re.findall(r"`(--[a-z][a-z-]*)", source)
+        if word not in anywhere
+    ]
     assert wrong == []
 
 
 def ralph_commands(source: str) -> Iterator[str]:
-    """Every `ralph ...` in the code of a document, without `ralph` and what is in quotes."""
+    """Every `ralph ...` in the code of a document, without `ralph` and what is in
+    quotes."""
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", source, re.DOTALL | re.MULTILINE)
     fenced = [code for kind, code in blocks if kind in ("", "sh")]
     rest = re.sub(r"^```.*?^```", "", source, flags=re.DOTALL | re.MULTILINE)
@@ -179,11 +232,17 @@ def ralph_commands(source: str) -> Iterator[str]:
 
 def test_commands_in_documents_are_found() -> None:
     shown = "a `ralph run --once` b\n\n    x/ralph status --json | jq --raw  # ralph no\n\n```sh\n(cd x && ralph stop)\n```\n"
-    assert [words.strip() for words in ralph_commands(shown)] == ["stop", "status --json", "run --once"]
+    assert [words.strip() for words in ralph_commands(shown)] == [
+        "stop",
+        "status --json",
+        "run --once",
+    ]
 
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS)
-def test_help_of_every_command_shows_an_example(name: str, command: click.Command) -> None:
+def test_help_of_every_command_shows_an_example(
+    name: str, command: click.Command
+) -> None:
     with click.Context(command, info_name=f"ralph {name}") as context:
         usage, _, rest = command.get_help(context).partition("\n")
     assert usage.startswith(f"Usage: ralph {name}")
@@ -198,16 +257,23 @@ def test_every_option_says_what_it_does() -> None:
 
 def test_defaults_of_the_limits() -> None:
     table = section("Limits", page("limits.md"))
-    defaults = {key.removeprefix("-j, ").split()[0]: cells[1] for key, cells in rows(table).items()}
+    defaults = {
+        key.removeprefix("-j, ").split()[0]: cells[1]
+        for key, cells in rows(table).items()
+    }
     limits = Limits()
     assert int(defaults["--jobs"]) == limits.jobs
     assert int(defaults["--max-iterations"]) == limits.iterations
     assert int(defaults["--max-attempts"]) == limits.attempts
     assert float(defaults["--max-hours"]) == limits.hours
     assert text.seconds(defaults["--max-wait"]) == limits.max_wait
-    assert {defaults[name] for name in ("--until", "--max-usd", "--max-tokens")} == {"none"}
+    assert {defaults[name] for name in ("--until", "--max-usd", "--max-tokens")} == {
+        "none"
+    }
     assert {limits.until, limits.usd, limits.tokens} == {NONE}
-    by_name = {param.opts[0]: param.default for param in ralph.cli.commands["run"].params}
+    by_name = {
+        param.opts[0]: param.default for param in ralph.cli.commands["run"].params
+    }
     for name in ("--agent-timeout", "--idle-timeout"):
         assert text.seconds(defaults[name]) == text.seconds(by_name[name])
 
@@ -216,9 +282,14 @@ def test_defaults_of_the_limits() -> None:
 
 
 def test_exit_codes() -> None:
-    for table in (section("Exit codes"), section("What an engine needs to know", page("many.md"))):
+    for table in (
+        section("Exit codes"),
+        section("What an engine needs to know", page("many.md")),
+    ):
         cells = re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)
-        assert sorted(map(int, ",".join(cells).split(","))) == sorted(int(code) for code in Exit)
+        assert sorted(map(int, ",".join(cells).split(","))) == sorted(
+            int(code) for code in Exit
+        )
 
 
 def test_verdicts_and_states() -> None:
@@ -228,9 +299,12 @@ def test_verdicts_and_states() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "number"), [("docs/plan.md", 2), ("docs/checks.md", 1), ("docs/setup.md", 4)]
+    ("document", "number"),
+    [("docs/plan.md", 2), ("docs/checks.md", 1), ("docs/setup.md", 4)],
 )
-def test_examples_of_prd_json_load_and_validate(tmp_path: Path, document: str, number: int) -> None:
+def test_examples_of_prd_json_load_and_validate(
+    tmp_path: Path, document: str, number: int
+) -> None:
     plans = [block for block in json_blocks(document) if is_plan(block)]
     assert len(plans) == number
     for block in plans:
@@ -245,7 +319,9 @@ def test_example_of_the_summary_has_the_real_keys(plan: Plan) -> None:
     real = facts.summary(plan, History(), Stop("complete", "done"), 1.0)
     assert list(shown) == list(real)
     assert list(shown["tokens"]) == list(real["tokens"])
-    assert {tuple(task) for task in shown["tasks"]} == {tuple(task) for task in real["tasks"]}
+    assert {tuple(task) for task in shown["tasks"]} == {
+        tuple(task) for task in real["tasks"]
+    }
     assert {task["state"] for task in shown["tasks"]} <= set(facts.STATES)
     assert shown["exit"] in list(Exit)
 
@@ -268,7 +344,9 @@ def test_files_that_are_linked_or_named_exist() -> None:
         source = (ROOT / document).read_text("utf-8")
         linked = re.findall(r"\]\((?!https?:)([^)#]+)", source)
         tests = re.findall(r"\btests/\w+\.py", source)
-        missing = [n for n in linked if not (ROOT / document).parent.joinpath(n).exists()]
+        missing = [
+            n for n in linked if not (ROOT / document).parent.joinpath(n).exists()
+        ]
         assert missing + [n for n in tests if not (ROOT / n).exists()] == []
 
 
@@ -278,7 +356,10 @@ def test_anchors_that_are_linked_exist() -> None:
         for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", source):
             linked = (ROOT / document).parent / target if target else ROOT / document
             headings = re.findall(r"^#+ (.+)$", linked.read_text("utf-8"), re.MULTILINE)
-            slugs = [re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings]
+            slugs = [
+                re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-")
+                for heading in headings
+            ]
             assert anchor in slugs, f"{document}: {target}#{anchor}"
 
 
@@ -287,7 +368,10 @@ def test_documents_are_in_plain_words(document: str) -> None:
     source = (ROOT / document).read_text("utf-8")
     assert not re.search("[\u2013\u2014]", source)
     solemn = r"\b(purse|spoils?|mend(s|ed)?|whoever|strangers?('s)?|for ever|anew|heeded|the house|floors|what stands)\b"
-    assert [m[0] for m in re.finditer(solemn, re.sub(r"```.*?```", "", source, flags=re.DOTALL))] == []
+    assert [
+        m[0]
+        for m in re.finditer(solemn, re.sub(r"```.*?```", "", source, flags=re.DOTALL))
+    ] == []
 
 
 def test_the_readme_is_one_page_and_begins_with_what_it_is() -> None:
@@ -295,9 +379,14 @@ def test_the_readme_is_one_page_and_begins_with_what_it_is() -> None:
     assert len(README.split()) <= 1800
     first_screen = "\n".join(README.splitlines()[:20])
     assert all(
-        words in first_screen for words in ("docs/night.svg", "make demo", "make test", "uv tool install")
+        words in first_screen
+        for words in ("docs/night.svg", "make demo", "make test", "uv tool install")
     )
-    promises = [line for line in section("What it promises").splitlines() if line.startswith("| **")]
+    promises = [
+        line
+        for line in section("What it promises").splitlines()
+        if line.startswith("| **")
+    ]
     assert len(promises) == 6
     assert all("](tests/" in line for line in promises)
 
@@ -306,9 +395,20 @@ def test_the_changelog_keeps_its_form() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
     headings = re.findall(r"^## (.*)", changelog, re.MULTILINE)
     assert headings[0] == "[Unreleased]"
-    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", heading) for heading in headings[1:])
+    assert all(
+        re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", heading)
+        for heading in headings[1:]
+    )
     assert headings[1].startswith(f"[{__version__}]")
-    kinds = {"Upgrading", "Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    kinds = {
+        "Upgrading",
+        "Added",
+        "Changed",
+        "Deprecated",
+        "Removed",
+        "Fixed",
+        "Security",
+    }
     assert set(re.findall(r"^### (.*)", changelog, re.MULTILINE)) <= kinds
 
 
@@ -324,29 +424,39 @@ def test_the_table_of_agents_is_what_the_rows_say(document: str) -> None:
             assert tried == row["tested"]
             assert ("edit" in row["permissions"]) == default.startswith("edit")
             told = " ".join(table[name][2:])
-            assert document != "README.md" or told == ", ".join(sorted(row["reports"], reverse=True))
+            assert document != "README.md" or told == ", ".join(
+                sorted(row["reports"], reverse=True)
+            )
 
 
 def test_the_rows_of_agents_that_are_shown_can_be_used(tmp_path: Path) -> None:
     for shown in json_blocks("docs/agents.md"):
         document = {**shown, "tasks": [{"id": "A", "title": "a"}]}
         prd.validate(prd.read(json.dumps(document), tmp_path / "prd.json"))
-        assert set(load_rows(ROOT / "templates" / "agents.json", shown["agents"])) >= set(shown["agents"])
+        assert set(
+            load_rows(ROOT / "templates" / "agents.json", shown["agents"])
+        ) >= set(shown["agents"])
 
 
 # ---------------------------------------------------------------- the prompt template
 
 
-def test_documented_variables_are_those_of_the_prompt(tmp_path: Path, plan: Plan) -> None:
+def test_documented_variables_are_those_of_the_prompt(
+    tmp_path: Path, plan: Plan
+) -> None:
     history = History()
-    history.of(plan.tasks[0]).last = AttemptEnded(task="A", iteration=1, verdict=Verdict.FAILED)
+    history.of(plan.tasks[0]).last = AttemptEnded(
+        task="A", iteration=1, verdict=Verdict.FAILED
+    )
     names = ("prd.json", "progress.txt", "AGENTS.md", ".ralph/log", "private", "p")
     paths = Paths(tmp_path, *(tmp_path / name for name in names))
     values = prompt_values(
         plan, plan.tasks[0], history, paths, [], attempts=3, handoff=paths.handoff(), reads_rulebook=False,
         recent=[], beside=[], red_before=[], clean_start=False,
     )  # fmt: skip
-    listed = rows(page("templates.md").partition("## The handoff")[0]).keys() - {"variable"}
+    listed = rows(page("templates.md").partition("## The handoff")[0]).keys() - {
+        "variable"
+    }
     documented = {name for row in listed for name in row.split(", ")}
     assert documented == {*values, *(f"retry.{part}" for part in values["retry"])}
 
@@ -371,9 +481,13 @@ def test_the_labels_of_the_handoff() -> None:
 
 def test_the_script_metadata_equals_the_package_metadata() -> None:
     source = (ROOT / "ralph.py").read_text("utf-8")
-    block = re.search(r"^# /// script$\n((?:^#(?:| .*)$\n)+)^# ///$", source, re.MULTILINE)
+    block = re.search(
+        r"^# /// script$\n((?:^#(?:| .*)$\n)+)^# ///$", source, re.MULTILINE
+    )
     assert block is not None
-    script = tomllib.loads("".join(line[2:] for line in block[1].splitlines(keepends=True)))
+    script = tomllib.loads(
+        "".join(line[2:] for line in block[1].splitlines(keepends=True))
+    )
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert script["dependencies"] == project["dependencies"]
     assert script["requires-python"] == project["requires-python"]
@@ -381,7 +495,10 @@ def test_the_script_metadata_equals_the_package_metadata() -> None:
 
 def test_the_version_is_one() -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "ralph.py"), "--version"], capture_output=True, text=True, timeout=60
+        [sys.executable, str(ROOT / "ralph.py"), "--version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.stdout == f"ralph, version {__version__}\n"
     hatch = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]
@@ -396,11 +513,20 @@ def test_the_plugin_has_three_short_skills_that_know_each_other() -> None:
     for name in [*SKILLS, "docs/plugin.md"]:
         source = (ROOT / name).read_text("utf-8")
         assert len(source.splitlines()) <= 80
-        called = {f"skills/{called}/SKILL.md" for called in re.findall(r"/ralph:(\w+)", source)}
+        called = {
+            f"skills/{called}/SKILL.md"
+            for called in re.findall(r"/ralph:(\w+)", source)
+        }
         assert called and called <= {*SKILLS}
     plugin = json.loads((ROOT / ".claude-plugin/plugin.json").read_text("utf-8"))
-    (listed,) = json.loads((ROOT / ".claude-plugin/marketplace.json").read_text("utf-8"))["plugins"]
-    assert (plugin["name"], plugin["version"], listed["source"]) == ("ralph", __version__, "./")
+    (listed,) = json.loads(
+        (ROOT / ".claude-plugin/marketplace.json").read_text("utf-8")
+    )["plugins"]
+    assert (plugin["name"], plugin["version"], listed["source"]) == (
+        "ralph",
+        __version__,
+        "./",
+    )
     assert plugin["description"] == listed["description"]
 
 
@@ -409,13 +535,17 @@ def test_a_skill_says_one_sentence_where_ralph_is_missing(skill: str) -> None:
     head, body = (ROOT / skill).read_text("utf-8").split("\n---\n")
     assert head.startswith(f"---\nname: {Path(skill).parent.name}\ndescription: ")
     first = section("First", body).strip().splitlines()[0]
-    assert first.startswith("Run `ralph --version`. If there is no such command, say only this, and stop: ")
+    assert first.startswith(
+        "Run `ralph --version`. If there is no such command, say only this, and stop: "
+    )
 
 
 def test_the_fields_that_a_skill_reads_are_those_of_status(plan: Plan) -> None:
     shown = status.as_object(status.Status(plan, History()))
     fields = {*shown, *shown["tasks"][0], *facts.STATES}
-    source = section("How it went", (ROOT / "skills/morning/SKILL.md").read_text("utf-8"))
+    source = section(
+        "How it went", (ROOT / "skills/morning/SKILL.md").read_text("utf-8")
+    )
     named = set(re.findall(r"`(\w+)`", source))
     assert len(named) > 8 and named <= fields
 
@@ -451,7 +581,10 @@ def test_no_file_names_a_registry_or_somebodys_folder() -> None:
             source = path.read_text("utf-8")
         except UnicodeDecodeError:
             continue
-        found += [f"{path.relative_to(ROOT)}: {m[0]}" for m in re.finditer(f"{registries}|{folders}", source)]
+        found += [
+            f"{path.relative_to(ROOT)}: {m[0]}"
+            for m in re.finditer(f"{registries}|{folders}", source)
+        ]
     assert found == []
 
 
@@ -459,13 +592,19 @@ def test_no_file_names_a_registry_or_somebodys_folder() -> None:
 
 
 def imports_of(path: Path, everywhere: bool) -> set[str]:
-    """The modules of `_ralph` that a module imports, by their dotted names; without `everywhere` those that
-    it needs to be imported itself."""
+    """The modules of `_ralph` that a module imports, by their dotted names; without
+    `everywhere` those that it needs to be imported itself."""
     tree = ast.parse(path.read_text("utf-8"))
     found = set()
     for node in ast.walk(tree) if everywhere else tree.body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("_ralph", "ralph"):
-            found |= {str(node.module), *(f"{node.module}.{name.name}" for name in node.names)}
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (
+            "_ralph",
+            "ralph",
+        ):
+            found |= {
+                str(node.module),
+                *(f"{node.module}.{name.name}" for name in node.names),
+            }
         elif isinstance(node, ast.Import):
             found |= {name.name for name in node.names if name.name == "ralph"}
     return found
@@ -474,9 +613,12 @@ def imports_of(path: Path, everywhere: bool) -> set[str]:
 def test_the_wings_are_what_the_imports_say() -> None:
     """A wing uses only the wings below it, and no module imports itself in a circle."""
     table = section("Layout", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
-    rows = [line.split("|")[1:4] for line in table.splitlines() if line.startswith("| ")][1:]
+    rows = [
+        line.split("|")[1:4] for line in table.splitlines() if line.startswith("| ")
+    ][1:]
     wings = {
-        re.sub(r"[` ]|the ground", "", wing): re.findall(r"`(\w+)`", modules) for wing, _, modules in rows
+        re.sub(r"[` ]|the ground", "", wing): re.findall(r"`(\w+)`", modules)
+        for wing, _, modules in rows
     }
     house = ROOT / "_ralph"
     paths = {
@@ -484,17 +626,26 @@ def test_the_wings_are_what_the_imports_say() -> None:
         for wing, names in wings.items()
         for name in names
     }
-    assert sorted(paths.values()) == sorted(p for p in house.rglob("*.py") if p.name != "__init__.py")
+    assert sorted(paths.values()) == sorted(
+        p for p in house.rglob("*.py") if p.name != "__init__.py"
+    )
     order = [f"_ralph.{wing}.".replace("..", ".") for wing in wings]
     wing_of = {
-        name: len(order) - next(i for i, wing in enumerate(order) if name.startswith(wing)) for name in paths
+        name: len(order)
+        - next(i for i, wing in enumerate(order) if name.startswith(wing))
+        for name in paths
     }
     for name, path in paths.items():
         used = imports_of(path, everywhere=True)
         assert "ralph" not in used
-        assert [other for other in used if wing_of.get(other, 0) > wing_of[name]] == [], name
+        assert [
+            other for other in used if wing_of.get(other, 0) > wing_of[name]
+        ] == [], name
         assert path.read_text("utf-8").startswith('"""')
-    needs = {name: imports_of(path, everywhere=False) & set(paths) for name, path in paths.items()}
+    needs = {
+        name: imports_of(path, everywhere=False) & set(paths)
+        for name, path in paths.items()
+    }
     assert len(list(TopologicalSorter(needs).static_order())) == len(paths)
 
 
@@ -515,6 +666,16 @@ def test_the_picture_of_a_run_is_what_a_terminal_shows() -> None:
     shown = picture.words((picture.DOCS / "night.svg").read_text("utf-8"))
     assert shown == picture.words(drawn), "run: python -m tests.picture"
     told = "\n".join(shown)
-    for event in ("iteration 1 |", "before the work: check", "passed |", "failed: ", "blocked: ", "$0.12"):
+    for event in (
+        "iteration 1 |",
+        "before the work: check",
+        "passed |",
+        "failed: ",
+        "blocked: ",
+        "$0.12",
+    ):
         assert event in told
-    assert drawn.count(picture.COLOURS["green"]) > 3 and drawn.count(picture.COLOURS["red"]) > 3
+    assert (
+        drawn.count(picture.COLOURS["green"]) > 3
+        and drawn.count(picture.COLOURS["red"]) > 3
+    )

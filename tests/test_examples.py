@@ -24,14 +24,22 @@ WORK = "P(f'{task}.txt').touch()"
 def block(document: str, words: str) -> str:
     """The shell block of docs/`document` that holds `words`."""
     source = (ROOT / "docs" / document).read_text("utf-8")
-    (found,) = [code for code in re.findall(r"```sh\n(.*?)```", source, re.DOTALL) if words in code]
+    (found,) = [
+        code
+        for code in re.findall(r"```sh\n(.*?)```", source, re.DOTALL)
+        if words in code
+    ]
     return str(found)
 
 
 def line(document: str, words: str) -> str:
     """The indented line of docs/`document` that holds `words`."""
     source = (ROOT / "docs" / document).read_text("utf-8")
-    (found,) = [code for code in re.findall(r"^    (.*)$", source, re.MULTILINE) if words in code]
+    (found,) = [
+        code
+        for code in re.findall(r"^    (.*)$", source, re.MULTILINE)
+        if words in code
+    ]
     return str(found)
 
 
@@ -49,7 +57,9 @@ def shell(repo: Repo, script: str, **env: str) -> subprocess.CompletedProcess[st
 
 def needs(*tools: str) -> pytest.MarkDecorator:
     missing = [tool for tool in tools if shutil.which(tool) is None]
-    return pytest.mark.skipif(bool(missing), reason=f"not installed here: {', '.join(missing)}")
+    return pytest.mark.skipif(
+        bool(missing), reason=f"not installed here: {', '.join(missing)}"
+    )
 
 
 # ---------------------------------------------------------------- docs/checks.md
@@ -63,7 +73,9 @@ def test_a_check_that_starts_and_stops_its_own_server(repo: Repo) -> None:
     repo.commit("plan")
     red = shell(repo, "sh checks/page.sh")
     assert red.returncode == 1 and red.stdout.startswith("no price on the page:")
-    agent = repo.agent("P('public/index.html').write_text('<h1>Shop</h1> Price: 19.90')")
+    agent = repo.agent(
+        "P('public/index.html').write_text('<h1>Shop</h1> Price: 19.90')"
+    )
     assert repo.run(agent)[0] == 0
     assert repo.passed() == ["T1"] and not repo.records("verdict")[0].get("weak")
     assert repo.alive() == []
@@ -73,18 +85,30 @@ def test_a_check_that_starts_and_stops_its_own_server(repo: Repo) -> None:
 
 
 def test_the_refs_that_keep_work_and_the_way_back(repo: Repo) -> None:
-    """After a failed attempt its files, which had not to wait for the room; once the task is blocked a commit,
-    which can be brought back."""
+    """After a failed attempt its files, which had not to wait for the room; once the
+    task is blocked a commit, which can be brought back."""
     page = (ROOT / "docs" / "how-it-works.md").read_text("utf-8")
-    listed = {name: re.escape(name) for name in re.findall(r"^\| `(refs/ralph/\S+)`", page, re.MULTILINE)}
-    forms = [re.compile(re.sub("<[a-z]+>", "[^/]+", form) + "$") for form in listed.values()]
+    listed = {
+        name: re.escape(name)
+        for name in re.findall(r"^\| `(refs/ralph/\S+)`", page, re.MULTILINE)
+    }
+    forms = [
+        re.compile(re.sub("<[a-z]+>", "[^/]+", form) + "$") for form in listed.values()
+    ]
     assert len(forms) == 4
     repo.plan({"id": "US-003", "checks": ["test -f answer"]}, limits={"attempts": 2})
     repo.commit("plan")
-    agent = repo.agent("P('half').touch()\nif 'price table' in prompt: P('answer').touch()")
+    agent = repo.agent(
+        "P('half').touch()\nif 'price table' in prompt: P('answer').touch()"
+    )
     assert repo.run(agent, "--once")[0] == 3
     refs = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph").split()
-    assert [bool([ref for ref in refs if form.match(ref)]) for form in forms] == [True, False, True, False]
+    assert [bool([ref for ref in refs if form.match(ref)]) for form in forms] == [
+        True,
+        False,
+        True,
+        False,
+    ]
     assert repo.run(agent)[0] == 4
     refs = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph").split()
     assert [ref for ref in refs if not any(form.match(ref) for form in forms)] == []
@@ -109,7 +133,9 @@ def test_a_plan_is_changed_by_commands(repo: Repo) -> None:
         assert done.returncode == 0, done.stderr
     plan = json.loads((repo.path / "prd.json").read_text())
     tasks = plan[next(key for key in ("userStories", "tasks") if key in plan)]
-    assert "src/prices.py" in str(tasks[0]["notes"]) and "no new dependencies" in str(plan["notes"])
+    assert "src/prices.py" in str(tasks[0]["notes"]) and "no new dependencies" in str(
+        plan["notes"]
+    )
     assert tasks[1]["checks"] == ["npm test -- sort"]
     assert tasks[1]["acceptanceCriteria"] == ["EUR before USD"]
 
@@ -118,16 +144,30 @@ def test_a_plan_is_changed_by_commands(repo: Repo) -> None:
 
 
 def test_ignored_files_are_copied_where_worktreeinclude_names_them(repo: Repo) -> None:
-    page = (ROOT / "docs" / "setup.md").read_text("utf-8").partition("## `.worktreeinclude`")[2]
-    repo.write(".worktreeinclude", "\n".join(re.findall(r"^    (.*)$", page, re.MULTILINE)) + "\n")
+    page = (
+        (ROOT / "docs" / "setup.md")
+        .read_text("utf-8")
+        .partition("## `.worktreeinclude`")[2]
+    )
+    repo.write(
+        ".worktreeinclude",
+        "\n".join(re.findall(r"^    (.*)$", page, re.MULTILINE)) + "\n",
+    )
     repo.write(".gitignore", ".env\n.claude/\n*.log\n")
     for name in (".env", ".claude/settings.local.json", "own.log"):
         repo.write(name, "secret\n")
-    checks = ["test -f .env", "test -f .claude/settings.local.json", "test ! -e own.log", "test -f T1.txt"]
+    checks = [
+        "test -f .env",
+        "test -f .claude/settings.local.json",
+        "test ! -e own.log",
+        "test -f T1.txt",
+    ]
     repo.plan({"checks": checks})
     repo.commit("plan")
     assert repo.run(repo.agent(WORK))[0] == 0
-    branch = repo.git("for-each-ref", "--format=%(refname:short)", "refs/heads/ralph").strip()
+    branch = repo.git(
+        "for-each-ref", "--format=%(refname:short)", "refs/heads/ralph"
+    ).strip()
     assert repo.git("diff", "--name-only", "main", branch).split() == ["T1.txt"]
 
 
@@ -140,13 +180,23 @@ def test_what_the_open_tasks_would_cost(repo: Repo) -> None:
     repo.plan(*[{"checks": [f"test -f T{i}.txt"]} for i in range(1, 5)], agent="claude")
     repo.commit("plan")
     assert shell(repo, estimate).stdout.strip() == '"no attempt yet"'
-    event = {"type": "result", "subtype": "success", "is_error": False, "total_cost_usd": 0.5, "result": ""}
+    event = {
+        "type": "result",
+        "subtype": "success",
+        "is_error": False,
+        "total_cost_usd": 0.5,
+        "result": "",
+    }
     script = f"touch $RALPH_TASK_ID.txt\nsleep 0.2\ncat > /dev/null\necho '{json.dumps(event)}'"
     claude = repo.program("../claude", script)
     words = ["--full-permissions", "--agent", str(claude), "--max-iterations", "2"]
     assert repo.ralph("run", *words).returncode == 3
     found = json.loads(shell(repo, estimate).stdout)
-    assert (found["usd_an_attempt"], found["attempts_a_task"], found["usd_to_go"]) == (0.5, 1, 1.0)
+    assert (found["usd_an_attempt"], found["attempts_a_task"], found["usd_to_go"]) == (
+        0.5,
+        1,
+        1.0,
+    )
     assert 0 < found["hours_to_go"] < 1
 
 
@@ -159,7 +209,9 @@ class Hook(http.server.BaseHTTPRequestHandler):
     got: ClassVar[list[tuple[str, str]]]
 
     def do_POST(self) -> None:
-        self.got.append((self.path, self.rfile.read(int(self.headers["Content-Length"])).decode()))
+        self.got.append(
+            (self.path, self.rfile.read(int(self.headers["Content-Length"])).decode())
+        )
         self.send_response(204)
         self.end_headers()
 
@@ -187,11 +239,15 @@ SAID = "p: stopped: every task passes, and all checks are green | 1 of 1 passed"
 
 
 def told(repo: Repo, recipe: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """A run of one task that passes, with this recipe; its project has a name that shells and pages take for
-    something else."""
-    repo.plan({"checks": ["test -f T1.txt"]}, project="a <!channel> $(touch x) 'b' \"c\" p")
+    """A run of one task that passes, with this recipe; its project has a name that
+    shells and pages take for something else."""
+    repo.plan(
+        {"checks": ["test -f T1.txt"]}, project="a <!channel> $(touch x) 'b' \"c\" p"
+    )
     done = shell(repo, recipe, RALPH_RUN_AGENT=repo.agent(WORK), **env)
-    assert done.returncode == 0 and "! --notify" not in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "! --notify" not in done.stdout, (
+        done.stdout + done.stderr
+    )
     assert not (repo.path / "x").exists()
     return done
 
@@ -248,15 +304,22 @@ def test_a_mail_is_sent(repo: Repo) -> None:
     repo.commit("plan")
     repo.tool("mail", f'(echo "$*"; cat) >> {repo.outside / "sent"}')
     agent = repo.agent("said('blocked on', 'Which format?')\nP('x').touch()")
-    assert shell(repo, "ralph run --notify 'sh told.sh'", RALPH_RUN_AGENT=agent).returncode == 4
+    assert (
+        shell(repo, "ralph run --notify 'sh told.sh'", RALPH_RUN_AGENT=agent).returncode
+        == 4
+    )
     sent = (repo.outside / "sent").read_text()
     assert "-s p: T1 blocked: 1 failed attempt" in sent
-    assert re.search(r"-s p: stopped: 1 left, and a person is needed: .* you@example.org\n", sent)
+    assert re.search(
+        r"-s p: stopped: 1 left, and a person is needed: .* you@example.org\n", sent
+    )
     assert "T1 task 1\n  1 failed attempt" in sent and "  Which format?\n" in sent
 
 
 def test_the_first_block_ends_the_run(repo: Repo) -> None:
-    repo.plan({"checks": ["false"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1})
+    repo.plan(
+        {"checks": ["false"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1}
+    )
     command = line("news.md", "ralph stop")
     assert shell(repo, command, RALPH_RUN_AGENT=repo.agent(WORK)).returncode == 3
     assert repo.verdicts() == ["T1 failed"]
@@ -286,15 +349,25 @@ def test_a_list_of_boxes_becomes_a_plan(repo: Repo) -> None:
 
 
 def summaries(folder: Path, pattern: str) -> dict[str, dict[str, Any]]:
-    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob(pattern))}
+    return {
+        path.stem: json.loads(path.read_text()) for path in sorted(folder.glob(pattern))
+    }
 
 
 def test_worktrees_side_by_side(repo: Repo) -> None:
-    """Both loops are in their first attempt at once; neither sees, moves or undoes anything of the other's."""
+    """Both loops are in their first attempt at once; neither sees, moves or undoes
+    anything of the other's."""
     for name in ("prices", "search"):
-        tasks = [{"id": f"{name}-{i}", "title": "t", "checks": [f"test -f {name}-{i}.txt"]} for i in (1, 2)]
+        tasks = [
+            {"id": f"{name}-{i}", "title": "t", "checks": [f"test -f {name}-{i}.txt"]}
+            for i in (1, 2)
+        ]
         failing = {"id": f"{name}-3", "title": "t", "checks": ["false"]}
-        plan = {"project": name, "limits": {"attempts": 1}, "userStories": [*tasks, failing]}
+        plan = {
+            "project": name,
+            "limits": {"attempts": 1},
+            "userStories": [*tasks, failing],
+        }
         repo.write(f"plans/{name}.json", json.dumps(plan))
     repo.commit("plans")
     agent = repo.agent("""
@@ -318,15 +391,24 @@ def test_worktrees_side_by_side(repo: Repo) -> None:
         assert not list(tree.glob("*-?.txt"))  # ralph changes nobody's files
         subjects = repo.git("log", "--format=%s", f"main..ralph/{name}").splitlines()
         assert subjects == [f"{name}-2: t", f"{name}-1: t"]
-        assert repo.git("-C", str(tree), "status", "--porcelain") == "?? prd.json\n?? progress.txt\n"
-    parked = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph/parked").split()
-    assert sorted(ref.rpartition("/")[2] for ref in parked) == ["0003-prices-3", "0003-search-3"]
+        assert (
+            repo.git("-C", str(tree), "status", "--porcelain")
+            == "?? prd.json\n?? progress.txt\n"
+        )
+    parked = repo.git(
+        "for-each-ref", "--format=%(refname)", "refs/ralph/parked"
+    ).split()
+    assert sorted(ref.rpartition("/")[2] for ref in parked) == [
+        "0003-prices-3",
+        "0003-search-3",
+    ]
     assert repo.git("for-each-ref", "refs/heads/elsewhere") == ""
     assert repo.git("log", "--format=%s", "main").splitlines() == ["plans", "start"]
 
 
 def test_an_evening_with_three_plans_and_a_morning_with_one_command(repo: Repo) -> None:
-    """The third is green alone, and red beside the other two: it stays out, and so do its places."""
+    """The third is green alone, and red beside the other two: it stays out, and so do
+    its places."""
     for name in ("prices", "search", "stock"):
         task = {"id": name, "title": "t", "checks": [f"test -f {name}.txt"]}
         plan: dict[str, Any] = {"project": name, "userStories": [task]}
@@ -334,17 +416,36 @@ def test_an_evening_with_three_plans_and_a_morning_with_one_command(repo: Repo) 
             plan["checks"] = ["test ! -e prices.txt || test ! -e stock.txt"]
         repo.write(f"plans/{name}/prd.json", json.dumps(plan))
     repo.commit("plans")
-    done = shell(repo, block("many.md", "for plan in prices search stock"), RALPH_RUN_AGENT=repo.agent(WORK))
+    done = shell(
+        repo,
+        block("many.md", "for plan in prices search stock"),
+        RALPH_RUN_AGENT=repo.agent(WORK),
+    )
     assert done.returncode == 0, done.stderr
     found = summaries(repo.outside, "*.json")
-    assert {name: told["exit"] for name, told in found.items()} == {"prices": 0, "search": 0, "stock": 0}
+    assert {name: told["exit"] for name, told in found.items()} == {
+        "prices": 0,
+        "search": 0,
+        "stock": 0,
+    }
     done = shell(
-        repo, "set -x; " + block("many.md", "ralph land").replace("ralph clean", "echo $?; ralph clean")
+        repo,
+        "set -x; "
+        + block("many.md", "ralph land").replace("ralph clean", "echo $?; ralph clean"),
     )
     said = done.stdout
-    assert "on main: ralph/prices, ralph/search | not on main: ralph/stock\n4\n" in said, said + done.stderr
-    assert said.count("prd.json is done") == 2 and "ralph/stock is not merged into HEAD" in said
-    assert sorted(path.name for path in repo.path.glob("*.txt")) == ["a.txt", "prices.txt", "search.txt"]
+    assert (
+        "on main: ralph/prices, ralph/search | not on main: ralph/stock\n4\n" in said
+    ), said + done.stderr
+    assert (
+        said.count("prd.json is done") == 2
+        and "ralph/stock is not merged into HEAD" in said
+    )
+    assert sorted(path.name for path in repo.path.glob("*.txt")) == [
+        "a.txt",
+        "prices.txt",
+        "search.txt",
+    ]
     subjects = repo.git("log", "--first-parent", "--format=%s").splitlines()
     assert subjects == ["Merge branch 'ralph/search'", "prices: t", "plans", "start"]
 
@@ -361,22 +462,43 @@ def test_a_fleet_with_gnu_parallel(repo: Repo) -> None:
     }
     for name, plan in plans.items():
         shop = repo.path / "shops" / name
-        subprocess.run(["git", "clone", "-q", str(repo.path), str(shop)], env=repo.env, check=True)
-        (shop / ".git" / "config").open("a").write("[user]\n\temail = test@example.invalid\n\tname = Test\n")
+        subprocess.run(
+            ["git", "clone", "-q", str(repo.path), str(shop)], env=repo.env, check=True
+        )
+        (shop / ".git" / "config").open("a").write(
+            "[user]\n\temail = test@example.invalid\n\tname = Test\n"
+        )
         (shop / "prd.json").write_text(json.dumps(plan))
     agent = repo.agent(WORK)
     done = shell(repo, block("many.md", "--joblog"), RALPH_RUN_AGENT=agent)
     assert done.stdout == "ended with something other than 0: 2\n", done.stderr
     found = summaries(repo.path / "results", "*.json")
-    assert {name: told["exit"] for name, told in found.items()} == {"done": 0, "left": 3, "wrong": 2}
-    assert found["done"]["stop"] == "complete" and "empty list" in found["wrong"]["reason"]
+    assert {name: told["exit"] for name, told in found.items()} == {
+        "done": 0,
+        "left": 3,
+        "wrong": 2,
+    }
+    assert (
+        found["done"]["stop"] == "complete" and "empty list" in found["wrong"]["reason"]
+    )
 
     (repo.path / "shops" / "wrong" / "prd.json").write_text(json.dumps(plans["done"]))
     again = shell(repo, line("many.md", "--retry-failed"), RALPH_RUN_AGENT=agent)
     assert again.returncode == 1, again.stderr
     found = summaries(repo.path / "results", "*.json")
-    assert {name: told["exit"] for name, told in found.items()} == {"done": 0, "left": 3, "wrong": 0}
-    assert len((repo.path / "shops" / "done" / "progress.txt").read_text().split("| stopped")) == 2
+    assert {name: told["exit"] for name, told in found.items()} == {
+        "done": 0,
+        "left": 3,
+        "wrong": 0,
+    }
+    assert (
+        len(
+            (repo.path / "shops" / "done" / "progress.txt")
+            .read_text()
+            .split("| stopped")
+        )
+        == 2
+    )
 
 
 @needs("parallel", "jq")

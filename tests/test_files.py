@@ -53,8 +53,12 @@ def test_an_atomic_write_keeps_the_mode(tmp_path: Path, bits: int) -> None:
     assert os.listdir(tmp_path) == ["f"]
 
 
-@pytest.mark.parametrize(("umask", "wanted"), [("022", 0o644), ("077", 0o600), ("002", 0o664)])
-def test_a_new_file_gets_the_mode_that_open_would_give_it(tmp_path: Path, umask: str, wanted: int) -> None:
+@pytest.mark.parametrize(
+    ("umask", "wanted"), [("022", 0o644), ("077", 0o600), ("002", 0o664)]
+)
+def test_a_new_file_gets_the_mode_that_open_would_give_it(
+    tmp_path: Path, umask: str, wanted: int
+) -> None:
     code = f"os.umask(0o{umask}); files.atomic_write(path, b'new'); assert os.umask(0) == 0o{umask}"
     done = python(code, str(tmp_path / "f"))
     assert done.returncode == 0, done.stderr
@@ -80,7 +84,9 @@ WRITES: dict[str, tuple[bytes, ...]] = {"atomic_write": (), "replace_if": (b"old
 
 @pytest.mark.parametrize("link", ["real/f", "absolute", "chain"])
 @pytest.mark.parametrize("write", WRITES)
-def test_a_replaced_file_keeps_its_mode_and_its_link(tmp_path: Path, link: str, write: str) -> None:
+def test_a_replaced_file_keeps_its_mode_and_its_link(
+    tmp_path: Path, link: str, write: str
+) -> None:
     (tmp_path / "real").mkdir()
     target, path = tmp_path / "real" / "f", tmp_path / "link"
     target.write_bytes(b"old")
@@ -97,7 +103,9 @@ def test_a_replaced_file_keeps_its_mode_and_its_link(tmp_path: Path, link: str, 
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 200_000])
 @pytest.mark.parametrize("write", WRITES)
-def test_a_failed_write_leaves_the_old_file_whole(tmp_path: Path, size: int, write: str) -> None:
+def test_a_failed_write_leaves_the_old_file_whole(
+    tmp_path: Path, size: int, write: str
+) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"old")
     path.chmod(0o640)
@@ -114,7 +122,9 @@ def test_a_failed_write_leaves_the_old_file_whole(tmp_path: Path, size: int, wri
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 @pytest.mark.parametrize("write", WRITES)
-def test_a_write_that_is_killed_leaves_the_old_file_whole(tmp_path: Path, call: str, write: str) -> None:
+def test_a_write_that_is_killed_leaves_the_old_file_whole(
+    tmp_path: Path, call: str, write: str
+) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"old")
     kill = f"os.{call} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -127,7 +137,11 @@ def test_a_write_that_is_killed_leaves_the_old_file_whole(tmp_path: Path, call: 
 def test_a_trap_in_place_of_the_file_stays(tmp_path: Path, trap: str) -> None:
     lay(trap, tmp_path / "f", tmp_path / "elsewhere")
     before = sorted(os.listdir(tmp_path))
-    gone = pytest.raises(FileNotFoundError) if trap in ("missing", "dangling") else contextlib.nullcontext()
+    gone = (
+        pytest.raises(FileNotFoundError)
+        if trap in ("missing", "dangling")
+        else contextlib.nullcontext()
+    )
     with within(2), gone:
         assert not files.replace_if(tmp_path / "f", b"new", b"old")
     assert sorted(os.listdir(tmp_path)) == before
@@ -171,7 +185,9 @@ def test_what_is_written_stays_in_no_cache_of_the_drive(
     monkeypatch.setattr(os, "fsync", plain.append)
     files.atomic_write(tmp_path / "f", b"new")
     files.append(tmp_path / "g", b"new")
-    assert full == [51] * 4 and len(plain) == (0 if can else 4), "each file, and the name of each"
+    assert full == [51] * 4 and len(plain) == (0 if can else 4), (
+        "each file, and the name of each"
+    )
 
 
 def lay(trap: str, path: Path, elsewhere: Path) -> None:
@@ -182,11 +198,18 @@ def lay(trap: str, path: Path, elsewhere: Path) -> None:
         path.mkdir()
         (path / "inside").write_bytes(b"EVIL")
     elif trap != "missing":
-        named = {"symlink": str(elsewhere), "loop": path.name, "device": "/dev/zero", "dangling": "nowhere"}
+        named = {
+            "symlink": str(elsewhere),
+            "loop": path.name,
+            "device": "/dev/zero",
+            "dangling": "nowhere",
+        }
         path.symlink_to(named[trap])
 
 
-@pytest.mark.parametrize("trap", ["fifo", "directory", "symlink", "dangling", "loop", "device", "missing"])
+@pytest.mark.parametrize(
+    "trap", ["fifo", "directory", "symlink", "dangling", "loop", "device", "missing"]
+)
 def test_read_regular_reads_no_trap(tmp_path: Path, trap: str) -> None:
     (tmp_path / "elsewhere").write_bytes(b"secret")
     lay(trap, tmp_path / "f", tmp_path / "elsewhere")
@@ -218,7 +241,9 @@ def test_move_aside_moves_the_thing_itself(tmp_path: Path, trap: str) -> None:
     assert elsewhere.read_bytes() == b"stays"
 
 
-@pytest.mark.parametrize("trap", ["fifo", "directory", "symlink", "dangling", "loop", "device", "missing"])
+@pytest.mark.parametrize(
+    "trap", ["fifo", "directory", "symlink", "dangling", "loop", "device", "missing"]
+)
 def test_a_cleared_path_is_free_for_a_new_file(tmp_path: Path, trap: str) -> None:
     (tmp_path / "elsewhere").write_bytes(b"stays")
     lay(trap, tmp_path / "f", tmp_path / "elsewhere")
@@ -237,7 +262,9 @@ def test_a_link_to_a_folder_is_cleared_and_the_folder_stays(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "file in a folder"])
-def test_what_its_owner_locked_is_cleared(tmp_path: Path, locks: str, kind: str) -> None:
+def test_what_its_owner_locked_is_cleared(
+    tmp_path: Path, locks: str, kind: str
+) -> None:
     path = tmp_path / "f"
     locked = path / "inside" if kind == "file in a folder" else path
     locked.parent.mkdir(exist_ok=True)
@@ -264,7 +291,9 @@ FILLED = {"HEAD": b"ref\n", "refs/heads/main": b"commit\n"}
     "mkdir -p modules/a/b; touch modules/a/b/c", "rm -r refs; ln -s ../kept/refs refs", "chmod 0 refs",
     "rm -r refs; touch refs", "rm -r hooks", "rm -r ../filled; ln -s kept ../filled",
 ])  # fmt: skip
-def test_a_folder_is_filled_with_what_is_wanted_alone(tmp_path: Path, spoil: str) -> None:
+def test_a_folder_is_filled_with_what_is_wanted_alone(
+    tmp_path: Path, spoil: str
+) -> None:
     top, other = tmp_path / "filled", tmp_path / "kept"
     for folder in (top, other):
         files.fill(folder, FILLED, ("hooks",))
@@ -273,16 +302,21 @@ def test_a_folder_is_filled_with_what_is_wanted_alone(tmp_path: Path, spoil: str
     files.fill(top, FILLED, ("hooks",))
 
     for folder in (top, other):
-        found = {path.relative_to(folder).as_posix(): path for path in files.walk(folder)}
+        found = {
+            path.relative_to(folder).as_posix(): path for path in files.walk(folder)
+        }
         assert {name: path.read_bytes() for name, path in found.items()} == FILLED
         assert not any(path.is_symlink() for path in (folder, *folder.rglob("*")))
         assert (folder / "hooks").is_dir()
 
 
 @pytest.mark.parametrize(
-    ("limit", "wanted"), [(-1, b"12345"), (0, b""), (3, b"123"), (5, b"12345"), (9, b"12345")]
+    ("limit", "wanted"),
+    [(-1, b"12345"), (0, b""), (3, b"123"), (5, b"12345"), (9, b"12345")],
 )
-def test_read_regular_reads_no_more_than_asked(tmp_path: Path, limit: int, wanted: bytes) -> None:
+def test_read_regular_reads_no_more_than_asked(
+    tmp_path: Path, limit: int, wanted: bytes
+) -> None:
     (tmp_path / "f").write_bytes(b"12345")
     assert files.read_regular(tmp_path / "f", limit) == wanted
 
@@ -299,12 +333,15 @@ def other_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("number", "said"), [(errno.ENOSPC, "No space left on device"), (0, "Permission denied")]
+    ("number", "said"),
+    [(errno.ENOSPC, "No space left on device"), (0, "Permission denied")],
 )
 def test_a_copy_on_a_full_disk_is_no_missing_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
 ) -> None:
-    (tmp_path / "cp").write_text(f"#!/bin/sh\necho \"cp: error writing 'x': {said}\" >&2\nexit 1\n")
+    (tmp_path / "cp").write_text(
+        f"#!/bin/sh\necho \"cp: error writing 'x': {said}\" >&2\nexit 1\n"
+    )
     (tmp_path / "cp").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     try:
@@ -314,7 +351,9 @@ def test_a_copy_on_a_full_disk_is_no_missing_file(
 
 
 @pytest.mark.parametrize("trap", ["symlink", "dangling", "directory"])
-def test_move_aside_to_another_disk(tmp_path: Path, other_disk: Path, trap: str) -> None:
+def test_move_aside_to_another_disk(
+    tmp_path: Path, other_disk: Path, trap: str
+) -> None:
     (tmp_path / "elsewhere").write_bytes(b"stays")
     lay(trap, tmp_path / "f", tmp_path / "elsewhere")
     with within(2):

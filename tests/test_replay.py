@@ -1,4 +1,5 @@
-"""benchmarks/replay.py tells right verdicts from wrong ones, in a small repository whose history is known."""
+"""benchmarks/replay.py tells right verdicts from wrong ones, in a small repository
+whose history is known."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ import pytest
 
 from tests.conftest import ROOT, Repo
 
-# A suite that needs no packages: each function of tests.py whose name begins with test_, as JUnit XML.
+# A suite that needs no packages: each function of tests.py whose name begins with
+# test_, as JUnit XML.
 SUITE = """
 import os, sys, traceback
 sys.path[:0] = ["."]
@@ -71,7 +73,9 @@ def history(repo: Repo) -> Repo:
     return repo
 
 
-def replay(repo: Repo, *words: str, first: str = "") -> subprocess.CompletedProcess[str]:
+def replay(
+    repo: Repo, *words: str, first: str = ""
+) -> subprocess.CompletedProcess[str]:
     """The program, as a person calls it."""
     script = f"import sys; sys.argv[0] = 'replay.py'\nfrom benchmarks import replay\n{first}\nreplay.main()"
     return subprocess.run(
@@ -82,7 +86,11 @@ def replay(repo: Repo, *words: str, first: str = "") -> subprocess.CompletedProc
 
 def rows(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     """What was accepted of each kind, by the first words of its row."""
-    lines = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
+    lines = [
+        line.strip("| ").split(" | ")
+        for line in done.stdout.splitlines()
+        if line.startswith("| ")
+    ]
     return {cells[0]: cells[1] for cells in lines[1:]}
 
 
@@ -91,18 +99,31 @@ def test_right_work_is_accepted_and_wrong_work_is_not(history: Repo) -> None:
     found = list(rows(done).values())
     assert done.returncode == 0, done.stdout + done.stderr
     assert found[:3] == ["4/4", "2/2", "2/2"], done.stdout
-    assert found[3:] == ["0/2", "0/2", "0/1", "0/2", "0/2", "-", "0/2", "0/2"], done.stdout
+    assert found[3:] == ["0/2", "0/2", "0/1", "0/2", "0/2", "-", "0/2", "0/2"], (
+        done.stdout
+    )
     for jobs in (1, 4):
         ended = f"chain, jobs and rooms {jobs}: 2 of 2 landed, exit 0, the tree of the history"
         assert ended in done.stdout, done.stdout
-    assert not history.git("status", "--porcelain") and "ralph" not in history.git("branch", "--all")
+    assert not history.git("status", "--porcelain") and "ralph" not in history.git(
+        "branch", "--all"
+    )
 
 
 def test_a_ralph_that_accepts_everything_is_seen(history: Repo) -> None:
     wrapper = history.write("../accepts.py", ACCEPTS_ALL).resolve()
     plain = RUN.removesuffix(" $RALPH_RESULTS")
-    done = replay(history, "--suite", plain, "--commits", "1", first=f"replay.RALPH[1:] = [{str(wrapper)!r}]")
-    assert done.returncode == 1 and "operator: accepted" in done.stdout, done.stdout + done.stderr
+    done = replay(
+        history,
+        "--suite",
+        plain,
+        "--commits",
+        "1",
+        first=f"replay.RALPH[1:] = [{str(wrapper)!r}]",
+    )
+    assert done.returncode == 1 and "operator: accepted" in done.stdout, (
+        done.stdout + done.stderr
+    )
 
 
 def dirty(repo: Repo) -> None:
@@ -129,8 +150,14 @@ def without_tests(repo: Repo) -> None:
         (dirty, "the repository has uncommitted changes: commit them first"),
         (shallow, "the repository is shallow: run `git fetch --unshallow`"),
         (red, f"the suite does not pass here: {RUN}: "),
-        (without_tests, "no commit there has tests that fail on the source before it (1 commits)"),
-        (lambda repo: (repo.path / ".git").rename(repo.path / "git"), "not a git repository"),
+        (
+            without_tests,
+            "no commit there has tests that fail on the source before it (1 commits)",
+        ),
+        (
+            lambda repo: (repo.path / ".git").rename(repo.path / "git"),
+            "not a git repository",
+        ),
     ],
 )
 def test_what_cannot_be_played_is_told_in_a_sentence(
@@ -139,5 +166,12 @@ def test_what_cannot_be_played_is_told_in_a_sentence(
     spoil(history)
     before = sorted(path for path in Path(history.path).rglob("*"))
     done = replay(history, "--suite", RUN)
-    assert done.returncode == 2 and done.stderr.startswith("replay.py: ") and says in done.stderr, done.stderr
-    assert sorted(path for path in Path(history.path).rglob("*")) == before and not done.stdout
+    assert (
+        done.returncode == 2
+        and done.stderr.startswith("replay.py: ")
+        and says in done.stderr
+    ), done.stderr
+    assert (
+        sorted(path for path in Path(history.path).rglob("*")) == before
+        and not done.stdout
+    )

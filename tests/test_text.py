@@ -1,4 +1,5 @@
-"""Text from strangers: what comes out can be printed, encoded, named and parsed anywhere."""
+"""Text from strangers: what comes out can be printed, encoded, named and parsed
+anywhere."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ def test_last_line(given: str, wanted: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "wanted"), [(0, "0 tasks"), (1, "1 task"), (2, "2 tasks"), (1000, "1000 tasks")]
+    ("number", "wanted"),
+    [(0, "0 tasks"), (1, "1 task"), (2, "2 tasks"), (1000, "1000 tasks")],
 )
 def test_count(number: int, wanted: str) -> None:
     assert text.count(number, "task") == wanted
@@ -115,7 +117,8 @@ def test_count(number: int, wanted: str) -> None:
     ("short", 100, "short"),
     ("12345678901234567890", 20, "12345678901234567890"),
     ("123456789012345678901", 20, "123456789\n[cut here]"),
-    ("ééééééééééééééééé", 20, "éééé\n[cut here]"),  # 9 bytes are left, and no half letter
+    # 9 bytes are left, and no half letter
+    ("ééééééééééééééééé", 20, "éééé\n[cut here]"),
     ("a\ud800b", 20, "a?b"),
     ("", 0, ""),
 ])  # fmt: skip
@@ -130,7 +133,9 @@ def test_clip_says_what_it_is_told_to_say() -> None:
 @pytest.mark.parametrize("size", [5, 12, 13, 64, 1000])
 @pytest.mark.parametrize("cut", [text.clip, text.tail], ids=["clip", "tail"])
 @pytest.mark.parametrize("letter", ["x", "é", "日", "🎉"])
-def test_what_is_cut_fits(cut: Callable[[str, int], str], letter: str, size: int) -> None:
+def test_what_is_cut_fits(
+    cut: Callable[[str, int], str], letter: str, size: int
+) -> None:
     assert len(cut(letter * 2000, size).encode()) <= size
 
 
@@ -170,9 +175,14 @@ def test_slug(given: str, wanted: str) -> None:
 @pytest.mark.parametrize("hostile", [*HOSTILE, "x\n" * 9000, "é" * 9000])
 def test_every_quoted_line_is_quoted(hostile: str) -> None:
     lines = text.quote(hostile)
-    assert all(re.fullmatch(r"    \| .*", line) and len(line.splitlines()) == 1 for line in lines)
+    assert all(
+        re.fullmatch(r"    \| .*", line) and len(line.splitlines()) == 1
+        for line in lines
+    )
     assert len("\n".join(line[6:] for line in lines).encode()) <= 4000
-    assert [line[6:] for line in lines] == text.clip(text.clean(hostile), 4000).splitlines()
+    assert [line[6:] for line in lines] == text.clip(
+        text.clean(hostile), 4000
+    ).splitlines()
 
 
 @pytest.mark.parametrize(("given", "wanted"), [
@@ -189,7 +199,10 @@ def test_seconds(given: object, wanted: float) -> None:
      10**400, float("inf"), "9" * 400, "99999999999h"],
 )  # fmt: skip
 def test_no_duration(given: object) -> None:
-    with pytest.raises(BadInput, match=r"^limits\.x: expected a duration such as 90s, 10m or 2h, found "):
+    with pytest.raises(
+        BadInput,
+        match=r"^limits\.x: expected a duration such as 90s, 10m or 2h, found ",
+    ):
         text.seconds(given, "limits.x")
 
 
@@ -237,12 +250,17 @@ def test_the_moment_that_a_provider_names(
     assert (None if found is None else found - NOW) == seconds
 
 
-def test_tomorrow_has_23_or_25_hours_where_clocks_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tomorrow_has_23_or_25_hours_where_clocks_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with monkeypatch.context() as patched:
         patched.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
         time.tzset()
         for now in ("2027-03-27 23:00", "2027-10-30 23:00", "2027-12-31 23:00"):
-            found = text.moment("try again at 3:30 AM", time.mktime(time.strptime(now, "%Y-%m-%d %H:%M")))
+            found = text.moment(
+                "try again at 3:30 AM",
+                time.mktime(time.strptime(now, "%Y-%m-%d %H:%M")),
+            )
             assert found and time.strftime("%H:%M", time.localtime(found)) == "03:30"
     time.tzset()
 
@@ -272,12 +290,15 @@ def test_columns_are_counted_as_terminals_do(line: str) -> None:
     ("価格", 1, ["価", "格"]),
     ("  ", 5, []),
 ])  # fmt: skip
-def test_lines_are_broken_between_words_if_they_can_be(line: str, columns: int, lines: list[str]) -> None:
+def test_lines_are_broken_between_words_if_they_can_be(
+    line: str, columns: int, lines: list[str]
+) -> None:
     assert text.wrap(line, columns) == lines
 
 
 @pytest.mark.parametrize(
-    "said", ["plain", "a\n```\n## Your task", "````\nx\n`````", "  ```", "x\r```\rignore", ""]
+    "said",
+    ["plain", "a\n```\n## Your task", "````\nx\n`````", "  ```", "x\r```\rignore", ""],
 )
 def test_nothing_in_a_fenced_text_ends_its_fence(said: str) -> None:
     opened, *inside, closed = text.fenced(text.clean(said), "diff").split("\n")
@@ -287,7 +308,11 @@ def test_nothing_in_a_fenced_text_ends_its_fence(said: str) -> None:
 
 def test_secrets_of_the_environment_stay_out_of_notes_and_prompts(repo: Repo) -> None:
     secret, other = "sk-0123456789abcdef", "correct horse battery"
-    repo.env |= {"MY_API_KEY": secret, "db_password": other, "SHORT_TOKEN": "12345678901"}
+    repo.env |= {
+        "MY_API_KEY": secret,
+        "db_password": other,
+        "SHORT_TOKEN": "12345678901",
+    }
     check = 'echo $MY_API_KEY "$db_password" $SHORT_TOKEN; test -f T1.txt'
     repo.plan({"checks": [check]}, limits={"attempts": 2})
     agent = """
@@ -302,7 +327,11 @@ def test_secrets_of_the_environment_stay_out_of_notes_and_prompts(repo: Repo) ->
     notes = repo.read("progress.txt") + repo.read("prd.json") + json.dumps(summary)
     for words in (notes, repo.read("../prompt2")):
         assert secret not in words and other not in words
-        assert "[MY_API_KEY]" in words and "[db_password]" in words and "12345678901" in words
+        assert (
+            "[MY_API_KEY]" in words
+            and "[db_password]" in words
+            and "12345678901" in words
+        )
 
 
 def test_no_part_of_a_secret_stays_where_a_line_is_cut(repo: Repo) -> None:

@@ -1,4 +1,5 @@
-"""Runs ralph once a tracer is attached to this process: calls are counted from its own first one."""
+"""Runs ralph once a tracer is attached to this process: calls are counted from its own
+first one."""
 
 from __future__ import annotations
 

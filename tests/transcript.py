@@ -1,8 +1,8 @@
-"""The transcripts in docs/walkthrough.md: from an empty folder to the morning, with a scripted planner and agent,
-and a suite that is partly red.
+"""The transcripts in docs/walkthrough.md: from an empty folder to the morning, with a
+scripted planner and agent, and a suite that is partly red.
 
-`python -m tests.transcript` prints it, with what differs from day to day made alike; `--write` puts it
-into that page.
+`python -m tests.transcript` prints it, with what differs from day to day made alike;
+`--write` puts it into that page.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ PLAN: dict[str, Any] = {
             "id": "US-001",
             "title": "Add up prices in cents",
             "description": "total(items) in prices.py; items are pairs of a name and cents.",
-            "acceptanceCriteria": ["total of tea 250 and milk 120 is 370", "total of nothing is 0"],
+            "acceptanceCriteria": [
+                "total of tea 250 and milk 120 is 370",
+                "total of nothing is 0",
+            ],
             "checks": ["python3 -m unittest -q test_total"],
             "priority": 1,
         },
@@ -56,8 +59,8 @@ print("I looked at the folder; it is empty.")
 print(json.dumps({PLAN!r}))
 """
 
-# US-002 is done wrong at first and called complete all the same; told of the red check, the second
-# attempt does it right.
+# US-002 is done wrong at first and called complete all the same; told of the red check,
+# the second attempt does it right.
 AGENT = r"""
 import os, pathlib, sys, time
 P, prompt, task = pathlib.Path, sys.stdin.read(), os.environ["RALPH_TASK_ID"]
@@ -163,12 +166,15 @@ OLD_STORY = [
 
 
 def stage(folder: Path, programs: dict[str, str]) -> dict[str, str]:
-    """Put `ralph` and these Python programs on a PATH of their own below `folder`; the environment with it."""
+    """Put `ralph` and these Python programs on a PATH of their own below `folder`; the
+    environment with it."""
     tools = folder / "bin"
     tools.mkdir()
     for name, words in programs.items():
         (tools / name).write_text(f"#!{sys.executable}\n{words}")
-    (tools / "ralph").write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT / "ralph.py"} "$@"\n')
+    (tools / "ralph").write_text(
+        f'#!/bin/sh\nexec {sys.executable} {ROOT / "ralph.py"} "$@"\n'
+    )
     for tool in tools.iterdir():
         tool.chmod(0o755)
     (folder / "gitconfig").write_text(
@@ -187,7 +193,8 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def play(folder: Path) -> list[str]:
-    """The commands of both stories and what they print, run one after another in an empty `folder`."""
+    """The commands of both stories and what they print, run one after another in an
+    empty `folder`."""
     env = stage(folder, {"my-planner": PLANNER, "my-agent": AGENT, "my-tests": TESTS})
     (folder / "brief.md").write_text(BRIEF)
     old = folder / "old-shop"
@@ -217,10 +224,17 @@ def alike(told: str, folder: Path) -> str:
     """`told` without what is another on every machine and at every hour."""
     told = told.replace(f"{folder}/bin/", "").replace(str(folder), "~")
     told = re.sub(
-        r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?", lambda m: "2026-11-21 22:30" + (":00" if m[1] else ""), told
+        r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?",
+        lambda m: "2026-11-21 22:30" + (":00" if m[1] else ""),
+        told,
     )
     told = re.sub(r"\d+\.\d s\b", "0.2 s", told)
-    told = re.sub(r"^[0-9a-f]{7,}(?= )|(?<=, at )[0-9a-f]{12}\b", "c0ffee1", told, flags=re.MULTILINE)
+    told = re.sub(
+        r"^[0-9a-f]{7,}(?= )|(?<=, at )[0-9a-f]{12}\b",
+        "c0ffee1",
+        told,
+        flags=re.MULTILINE,
+    )
     told = re.sub(r"(?<=/shop-)[0-9a-f]{8}\b", "1f0c3a2b", told)
     told = re.sub(r"\d+\.\d MB", "0.2 MB", told)
     return re.sub(r"(?<=git: )\d+\.\d+\b", "2.47", told)
@@ -237,4 +251,6 @@ if __name__ == "__main__":
     print(*transcripts, sep="\n", end="")
     if "--write" in sys.argv:
         left = iter(transcripts)
-        PAGE.write_text(BLOCK.sub(lambda _: next(left), PAGE.read_text("utf-8")), "utf-8")
+        PAGE.write_text(
+            BLOCK.sub(lambda _: next(left), PAGE.read_text("utf-8")), "utf-8"
+        )

@@ -25,9 +25,18 @@ if TYPE_CHECKING:
 
 BOUND = 48 * 1024
 """Bytes of a whole prompt, at most."""
-_UNCHANGED = re.compile(r"#.*|- (Set up a fresh checkout with|Before you end, run) `.*`\.")
+_UNCHANGED = re.compile(
+    r"#.*|- (Set up a fresh checkout with|Before you end, run) `.*`\."
+)
 """The lines of templates/AGENTS.md."""
-_TASK, _RULES, _CONSTRAINTS, _CHECKS, _NOTES, _FAILURE = 11000, 6000, 3000, 2500, 2500, 5000
+_TASK, _RULES, _CONSTRAINTS, _CHECKS, _NOTES, _FAILURE = (
+    11000,
+    6000,
+    3000,
+    2500,
+    2500,
+    5000,
+)
 
 
 def prompt_values(
@@ -49,10 +58,11 @@ def prompt_values(
     conflict: Conflict | None = None,
     failing_before: Sequence[str] = (),
 ) -> Json:
-    """Everything that a prompt template can use, each part clipped to its share of BOUND. `beside` are the
-    tasks that other workers have now, `parked` is the commit of earlier work that is not in the workspace,
-    `setup_failed` what `setup` said if it is red on the task's unfinished work alone, `conflict` what
-    conflicts with what landed meanwhile, `failing_before` the single tests that failed before the work."""
+    """Everything that a prompt template can use, each part clipped to its share of
+    BOUND. `beside` are the tasks that other workers have now, `parked` is the commit of
+    earlier work that is not in the workspace, `setup_failed` what `setup` said if it is
+    red on the task's unfinished work alone, `conflict` what conflicts with what landed
+    meanwhile, `failing_before` the single tests that failed before the work."""
     of_task = history.of(task)
     last = of_task.last
     rulebook = rules_of(paths.rulebook)
@@ -63,7 +73,9 @@ def prompt_values(
         "attempt": of_task.attempts + 1,
         "attempts": attempts,
         "constraints": _json(constraints, _CONSTRAINTS) if constraints else "",
-        "rulebook": text.clip(text.clean(rulebook), _RULES, "cut; read AGENTS.md for the rest"),
+        "rulebook": text.clip(
+            text.clean(rulebook), _RULES, "cut; read AGENTS.md for the rest"
+        ),
         "rulebook_by_path": reads_rulebook and bool(rulebook),
         "checks": text.clip("\n".join(check.command for check in checks), _CHECKS),
         "protect": text.clip(_protected_words(plan, task), 600),
@@ -89,32 +101,39 @@ def prompt_values(
 
 
 def _protected_words(plan: Plan, task: Task) -> str:
-    """The patterns that are protected from a task, and what it may change in spite of them."""
+    """The patterns that are protected from a task, and what it may change in spite of
+    them."""
     kept = ", ".join(pattern for pattern in plan.protected if pattern not in task.allow)
     return f"{kept}; except {', '.join(task.allow)}" if kept and task.allow else kept
 
 
 def rules_of(rulebook: Path) -> str:
-    """What a rulebook says, without its comments; empty if it is as `ralph init` wrote it, for a prompt has
-    setup and checks from the plan."""
+    """What a rulebook says, without its comments; empty if it is as `ralph init` wrote
+    it, for a prompt has setup and checks from the plan."""
     source = rulebook.read_text("utf-8", "replace") if rulebook.is_file() else ""
     end = source.rfind("-->") + len("-->\n")  # a rule may name what opens a comment
     rules = re.sub(r"<!--.*?-->\n?", "", source[:end], flags=re.DOTALL) + source[end:]
-    changed = any(line.strip() and not _UNCHANGED.fullmatch(line) for line in rules.splitlines())
+    changed = any(
+        line.strip() and not _UNCHANGED.fullmatch(line) for line in rules.splitlines()
+    )
     return rules if changed else ""
 
 
 def task_values(task: Task) -> Json:
     """The task itself, as every template gets it."""
     return {
-        "task": {"id": text.one_line(task.id, 80), "title": task.title, "criteria": list(task.criteria)},
+        "task": {
+            "id": text.one_line(task.id, 80),
+            "title": task.title,
+            "criteria": list(task.criteria),
+        },
         "task_json": _json(task.raw, _TASK),
     }
 
 
 def render_prompt(template: Path, values: Json) -> str:
-    """The prompt: `template` with `values`, which are not rendered themselves, in at most BOUND bytes.
-    BadInput names the line of a mistake in the template."""
+    """The prompt: `template` with `values`, which are not rendered themselves, in at
+    most BOUND bytes. BadInput names the line of a mistake in the template."""
     ready = compile_prompt(template)
     with _located(str(template)):
         rendered = ready.render(**values)
@@ -124,35 +143,49 @@ def render_prompt(template: Path, values: Json) -> str:
 
 
 def compile_prompt(template: Path) -> jinja2.Template:
-    """A prompt template, ready to render; BadInput where it is wrong or cannot be read."""
+    """A prompt template, ready to render; BadInput where it is wrong or cannot be
+    read."""
     try:
-        data = files.read_regular(Path(os.path.realpath(template)))  # an agent can put a FIFO there
+        data = files.read_regular(
+            Path(os.path.realpath(template))
+        )  # an agent can put a FIFO there
         if data is None:
             raise ValueError
         source = data.decode("utf-8")
     except ValueError:
-        raise BadInput(f"the prompt template {template} cannot be read: expected a file in UTF-8") from None
+        raise BadInput(
+            f"the prompt template {template} cannot be read: expected a file in UTF-8"
+        ) from None
     with _located(str(template)):
-        return _compiled(source, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+        return _compiled(
+            source, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        )
 
 
 def render_message(source: str, values: Json, where: str) -> str:
-    """A commit message from a template of prd.json, rendered: its first line, and the others as its body;
-    BadInput where it is wrong."""
+    """A commit message from a template of prd.json, rendered: its first line, and the
+    others as its body; BadInput where it is wrong."""
     with _located(where):
-        subject, _, rest = text.clean(_compiled(source).render(**values)).strip().partition("\n")
+        subject, _, rest = (
+            text.clean(_compiled(source).render(**values)).strip().partition("\n")
+        )
     body = "\n".join(line.rstrip() for line in rest.strip().splitlines())
     return "\n\n".join(filter(None, [text.one_line(subject), body]))
 
 
 @contextlib.contextmanager
 def _located(where: str) -> Iterator[None]:
-    """Errors of a template as BadInput with its line: an expression can raise anything."""
+    """Errors of a template as BadInput with its line: an expression can raise
+    anything."""
     try:
         yield
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename in ("<template>", "<unknown>")]
+        lines = [
+            frame.lineno
+            for frame in frames
+            if frame.filename in ("<template>", "<unknown>")
+        ]
         line = getattr(error, "lineno", None) or next(reversed(lines), None)
         raise BadInput(f"{where}{f', line {line}' if line else ''}: {error}") from None
 
@@ -184,7 +217,9 @@ def _retry(last: AttemptEnded, of_task: TaskHistory, parked: str) -> Json:
     return {
         "verdict": last.verdict,
         "reason": text.clip(last.reason, 400),
-        "set_back": bool(of_task.set_back) and not of_task.attempts and last.verdict is Verdict.FAILED,
+        "set_back": bool(of_task.set_back)
+        and not of_task.attempts
+        and last.verdict is Verdict.FAILED,
         "need_proof": last.verdict is Verdict.NO_OP,
         "check": last.failure.name,
         "tail": text.tail(last.failure.tail, _FAILURE),

@@ -1,4 +1,5 @@
-"""Agents: the commands of rows in agents.json, run, and the results of what they print."""
+"""Agents: the commands of rows in agents.json, run, and the results of what they
+print."""
 
 from __future__ import annotations
 
@@ -26,18 +27,30 @@ from _ralph.model import AgentResult, Json, Outcome
 from _ralph.process.prefix import Wrap
 from _ralph.process.process import Control, ProcessResult, run_process
 
-PLAIN: Json = {"argv": [], "prompt": "stdin", "permissions": {}, "events": [], "output": "json"}
+PLAIN: Json = {
+    "argv": [],
+    "prompt": "stdin",
+    "permissions": {},
+    "events": [],
+    "output": "json",
+}
 _LARGEST_LOG = 4 << 20
 _PATIENCE = 10.0
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _INSIDE, _LOG = ".git/ralph", "agent.log"
 # With these, Claude Code thinks that it runs inside itself, and refuses to start.
-NESTED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID")
+NESTED = (
+    "CLAUDECODE",
+    "CLAUDE_CODE_ENTRYPOINT",
+    "CLAUDE_CODE_SSE_PORT",
+    "CLAUDE_CODE_SESSION_ID",
+)
 
 
 @dataclass(frozen=True)
 class Agent:
-    """A command that a person named (`claude --model haiku`), and its row of agents.json."""
+    """A command that a person named (`claude --model haiku`), and its row of
+    agents.json."""
 
     name: str
     words: tuple[str, ...]
@@ -52,9 +65,12 @@ class Agent:
 
     @property
     def tells_late(self) -> bool:
-        """Whether it tells what it used only at its end, and has no limit of its own."""
+        """Whether it tells what it used only at its end, and has no limit of its
+        own."""
         rules = self.row["events"]
-        as_it_goes = any("meanwhile" in rule or "usd" in rule.get("add", {}) for rule in rules)
+        as_it_goes = any(
+            "meanwhile" in rule or "usd" in rule.get("add", {}) for rule in rules
+        )
         return bool(rules) and not as_it_goes and "budget" not in self.row
 
     @property
@@ -64,34 +80,49 @@ class Agent:
 
     @property
     def program(self) -> str:
-        """What is started: the row may be called otherwise than its program, a person may name a path."""
+        """What is started: the row may be called otherwise than its program, a person
+        may name a path."""
         by_row = self.row["argv"] and self.words[0] == self.name
         return str(self.row["argv"][0] if by_row else self.words[0])
 
     def reopen(self, session: str | None) -> str:
         """The command that resumes a session; empty if the row has none."""
-        return str(self.row.get("resume", "")).replace("{session}", shlex.quote(session)) if session else ""
+        return (
+            str(self.row.get("resume", "")).replace("{session}", shlex.quote(session))
+            if session
+            else ""
+        )
 
     def variables(self, env: Mapping[str, str]) -> dict[str, str]:
         """The variables that it is given; `$NAME` in one is that of `env`."""
         own = self.row.get("env", {})
-        return {name: Template(value).safe_substitute(env) for name, value in own.items()}
+        return {
+            name: Template(value).safe_substitute(env) for name, value in own.items()
+        }
 
     def missing(self, env: Mapping[str, str]) -> list[str]:
         """The variables that its own need, and that `env` does not have."""
         needed = (
-            name for value in self.row.get("env", {}).values() for name in Template(value).get_identifiers()
+            name
+            for value in self.row.get("env", {}).values()
+            for name in Template(value).get_identifiers()
         )
         return sorted({name for name in needed if not env.get(name)})
 
-    def argv(self, prompt_file: Path, log: Path, usd_left: float | None = None) -> list[str]:
-        """The command to run. `usd_left` is in dollars, for an agent with a limit of its own; `log` for one
-        that writes its events to a file."""
+    def argv(
+        self, prompt_file: Path, log: Path, usd_left: float | None = None
+    ) -> list[str]:
+        """The command to run. `usd_left` is in dollars, for an agent with a limit of
+        its own; `log` for one that writes its events to a file."""
         if not self.row["argv"]:
             return list(self.words)
         budget = self.row.get("budget", []) if usd_left is not None else []
         levels = self.row["permissions"]
-        level = "full" if self.permissions == "sandbox" and "sandbox" not in levels else self.permissions
+        level = (
+            "full"
+            if self.permissions == "sandbox" and "sandbox" not in levels
+            else self.permissions
+        )
         spread = {
             "{args}": self.words[1:],
             "{permissions}": levels.get(level, []),
@@ -99,11 +130,15 @@ class Agent:
             "{prompt_file}": [str(prompt_file)],
             "{log}": [str(log)],
         }
-        return [self.program, *(w for word in self.row["argv"][1:] for w in spread.get(word, [word]))]
+        return [
+            self.program,
+            *(w for word in self.row["argv"][1:] for w in spread.get(word, [word])),
+        ]
 
 
 def find_agent(command: str, rows: Mapping[str, Any], permissions: str) -> Agent:
-    """The agent for `command`: with the row of its first word after `env NAME=VALUE`, else plain."""
+    """The agent for `command`: with the row of its first word after `env NAME=VALUE`,
+    else plain."""
     words = _split(command)
     given = list(takewhile(_ASSIGNMENT.match, words[1:])) if words[0] == "env" else []
     prefix = words[: len(given) + 1] if given else ()
@@ -119,28 +154,35 @@ def _split(command: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(command))
     except ValueError as error:
-        raise BadInput(f"the agent command {command!r} cannot be split into words: {error}") from None
+        raise BadInput(
+            f"the agent command {command!r} cannot be split into words: {error}"
+        ) from None
     if not words:
         raise BadInput("the agent command is empty")
     return words
 
 
 def load_rows(builtin: Path, own: Mapping[str, Any]) -> Json:
-    """The rows of templates/agents.json, with those of the plan's `agents` over them. BadInput for a row that
-    is like itself, or like none."""
+    """The rows of templates/agents.json, with those of the plan's `agents` over them.
+    BadInput for a row that is like itself, or like none."""
     known: Json = json.loads(builtin.read_text(encoding="utf-8"))
     known.pop("", None)  # a note to the reader of the file
     return {**known, **{name: _filled(name, own, known) for name in own}}
 
 
-def _filled(name: str, own: Mapping[str, Any], known: Json, above: tuple[str, ...] = ()) -> Json:
-    """The row `name` with all that it has from the one that it is `like`; `above` are the rows that are like
-    this one. A row may be like the one of its own name that ralph brings along."""
+def _filled(
+    name: str, own: Mapping[str, Any], known: Json, above: tuple[str, ...] = ()
+) -> Json:
+    """The row `name` with all that it has from the one that it is `like`; `above` are
+    the rows that are like this one. A row may be like the one of its own name that
+    ralph brings along."""
     row = known.get(name) if name in above else own.get(name, known.get(name))
     if row is None:
         end = "leads to itself" if name in above else "names no known agent"
         way = " -> ".join((*above, name))
-        raise BadInput(f"agents.{above[0]}: `like` {end}: {way}; known are {', '.join({**known, **own})}")
+        raise BadInput(
+            f"agents.{above[0]}: `like` {end}: {way}; known are {', '.join({**known, **own})}"
+        )
     if "like" not in row:
         return dict(row)
     base = _filled(row["like"], own, known, (*above, name))
@@ -153,13 +195,18 @@ def _filled(name: str, own: Mapping[str, Any], known: Json, above: tuple[str, ..
 
 def config_variables(rows: Mapping[str, Any]) -> frozenset[str]:
     """The variables that name the configuration of an agent."""
-    places = (place for row in rows.values() for kind in ("config", "login") for place in row.get(kind, []))
+    places = (
+        place
+        for row in rows.values()
+        for kind in ("config", "login")
+        for place in row.get(kind, [])
+    )
     return frozenset(place[1:] for place in places if place.startswith("$"))
 
 
 def require(agent: Agent, here: bool = True) -> None:
-    """AgentUnavailable if an agent is missing, or cannot be confined to its permissions; what is not `here`
-    but behind a prefix, that will say."""
+    """AgentUnavailable if an agent is missing, or cannot be confined to its
+    permissions; what is not `here` but behind a prefix, that will say."""
     if here and shutil.which(agent.program) is None:
         there = os.path.isfile(agent.program) and "/" in agent.program
         how = f"chmod +x {agent.program}" if there else "install it or name another"
@@ -181,7 +228,9 @@ def require(agent: Agent, here: bool = True) -> None:
     if agent.permissions == "read" or not here:
         return
     needs = agent.row.get("edit_needs", {}).get(sys.platform, [])
-    if missing := " and ".join(program for program in needs if shutil.which(program) is None):
+    if missing := " and ".join(
+        program for program in needs if shutil.which(program) is None
+    ):
         raise AgentUnavailable(
             f"{agent.name} cannot keep to the workspace here: its own sandbox needs {missing}; "
             f"install that, or use --full-permissions (inside --sandbox bwrap, if you like)"
@@ -189,39 +238,60 @@ def require(agent: Agent, here: bool = True) -> None:
 
 
 def credentials(agent: Agent, env: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """What is billed in an environment: the name of an API key, which takes precedence, and the place of a
-    login. Neither is known of an agent that keeps its login elsewhere."""
+    """What is billed in an environment: the name of an API key, which takes precedence,
+    and the place of a login. Neither is known of an agent that keeps its login
+    elsewhere."""
     home = env.get("HOME") or os.path.expanduser("~")
     key, login = billed(
         agent,
         {
             name
             for name in credential_names(agent)
-            if (env.get(name[1:]) if name[0] == "$" else os.path.isfile(os.path.join(home, name)))
+            if (
+                env.get(name[1:])
+                if name[0] == "$"
+                else os.path.isfile(os.path.join(home, name))
+            )
         },
     )
     kept = agent.row.get(f"login_{sys.platform}", {}).items()
-    return key, login or next((place for place, ask in kept if _succeeds(ask, env)), None)
+    return key, login or next(
+        (place for place, ask in kept if _succeeds(ask, env)), None
+    )
 
 
 def billed(agent: Agent, there: Collection[str]) -> tuple[str | None, str | None]:
-    """The same, where `there` are those of `credential_names` that are found, beside what its row sets."""
+    """The same, where `there` are those of `credential_names` that are found, beside
+    what its row sets."""
     own = {f"${name}": value for name, value in agent.row.get("env", {}).items()}
     there = {name for name in {*there, *own} if own.get(name, name)}
-    key = next((name for name in agent.row.get("keys", []) if f"${name}" in there), None)
-    return key, next((name for name in agent.row.get("login", []) if name in there), None)
+    key = next(
+        (name for name in agent.row.get("keys", []) if f"${name}" in there), None
+    )
+    return key, next(
+        (name for name in agent.row.get("login", []) if name in there), None
+    )
 
 
 def credential_names(agent: Agent) -> list[str]:
-    """The keys and logins of an agent: variables, after a $, and files below the home folder."""
-    return [*(f"${name}" for name in agent.row.get("keys", [])), *agent.row.get("login", [])]
+    """The keys and logins of an agent: variables, after a $, and files below the home
+    folder."""
+    return [
+        *(f"${name}" for name in agent.row.get("keys", [])),
+        *agent.row.get("login", []),
+    ]
 
 
 def _succeeds(words: Sequence[str], env: Mapping[str, str]) -> bool:
     """Whether a command that asks nobody ends well, and soon."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         subprocess.run(
-            words, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=True
+            words,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=True,
         )
         return True
     return False
@@ -251,15 +321,20 @@ def run_agent(
 ) -> AgentResult:
     """Run one agent process to its end; times in seconds, money in dollars.
 
-    `log(suffix)` is a new path for a transcript (`.out`, `.err`), its sums, or a copy of the prompt, for
-    people; the agent's own files are in `.git/ralph` below `cwd`. `dearest` is what an attempt with it cost
-    at most so far. `watch` gets the parser before the first line, `wrap` puts the command behind a prefix,
-    and `here` says that its program is on this side. The outcome comes from the agent's
-    final event or, for a plain command, its exit status, never from words that it prints.
+    `log(suffix)` is a new path for a transcript (`.out`, `.err`), its sums, or a copy
+    of the prompt, for people; the agent's own files are in `.git/ralph` below `cwd`.
+    `dearest` is what an attempt with it cost at most so far. `watch` gets the parser
+    before the first line, `wrap` puts the command behind a prefix, and `here` says that
+    its program is on this side. The outcome comes from the agent's final event or, for
+    a plain command, its exit status, never from words that it prints.
     """
     inside, err = cwd / _INSIDE, log(".err")
     inside.mkdir(parents=True, exist_ok=True)
-    prompt_file, own_log, sent = inside / "prompt.md", inside / _LOG, prompt.encode("utf-8", "replace")
+    prompt_file, own_log, sent = (
+        inside / "prompt.md",
+        inside / _LOG,
+        prompt.encode("utf-8", "replace"),
+    )
     for path in (prompt_file, log(".prompt.md")):
         path.write_bytes(sent)
     row = agent.row
@@ -286,30 +361,37 @@ def run_agent(
     )
     _read_log(row, parser, own_log)
     saver.save()
-    stderr = text.redact((files.read_regular(err) or b"")[-4096:].decode("utf-8", "replace"))
+    stderr = text.redact(
+        (files.read_regular(err) or b"")[-4096:].decode("utf-8", "replace")
+    )
     return sums.booked(conclude(agent, parser, process, stderr), dearest)
 
 
 def found(program: str) -> str:
-    """The path of an agent's program, as the person's PATH finds it: that of a place leads to programs that
-    an agent can have left there."""
+    """The path of an agent's program, as the person's PATH finds it: that of a place
+    leads to programs that an agent can have left there."""
     on_path = shutil.which(program)
     return os.path.abspath(on_path) if on_path else program
 
 
 def _read_log(row: Mapping[str, Any], parser: StreamParser, log: Path) -> None:
-    """Parse the log of an agent that has one; for any other, an attempt could make up such a file."""
+    """Parse the log of an agent that has one; for any other, an attempt could make up
+    such a file."""
     if "{log}" not in row["argv"]:
         return
     for line in (files.read_regular(log, _LARGEST_LOG) or b"").splitlines():
         parser.line(line, printed=False)
 
 
-def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str) -> AgentResult:
+def conclude(
+    agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str
+) -> AgentResult:
     """The result of an agent process, from its events and from how it ended."""
     outcome, reason = _outcome(agent, parser, process, stderr)
     unit = parser.unreported(outcome)
-    unlimited = f"{agent.command} reported no {unit}, so the limit in {unit} cannot be enforced"
+    unlimited = (
+        f"{agent.command} reported no {unit}, so the limit in {unit} cannot be enforced"
+    )
     return AgentResult(
         outcome=outcome,
         reason=text.one_line(text.redact(reason), 300),
@@ -321,7 +403,10 @@ def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
         tokens=parser.tokens(),
         reset=parser.reset if outcome is Outcome.LIMITED or parser.overage else None,
         overage=parser.overage,
-        denials=[text.one_line(text.redact(str(denied))) for denied in parser.facts.get("denials", [])],
+        denials=[
+            text.one_line(text.redact(str(denied)))
+            for denied in parser.facts.get("denials", [])
+        ],
         seconds=process.seconds,
         exit=process.exit,
         active=parser.active,
@@ -329,7 +414,9 @@ def conclude(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
     )
 
 
-def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str) -> tuple[Outcome, str]:
+def _outcome(
+    agent: Agent, parser: StreamParser, process: ProcessResult, stderr: str
+) -> tuple[Outcome, str]:
     """How it ended, and why if it did not end well."""
     if process.ended == "missing":
         return Outcome.UNAVAILABLE, process.tail
@@ -338,35 +425,63 @@ def _outcome(agent: Agent, parser: StreamParser, process: ProcessResult, stderr:
     if process.ended in ("deadline", "idle") and not parser.has_ended:
         after = text.duration(process.seconds)
         reason = f"stopped at its {'time' if process.ended == 'deadline' else 'idle'} limit after {after}"
-        return Outcome.TIMED_OUT, f"{reason}; {parser.unanswered}" if parser.unanswered else reason
+        return (
+            Outcome.TIMED_OUT,
+            f"{reason}; {parser.unanswered}" if parser.unanswered else reason,
+        )
     if parser.overspent and parser.final != "done":
-        return Outcome.INTERRUPTED, f"it used up what was left of the limit in {parser.overspent}"
+        return (
+            Outcome.INTERRUPTED,
+            f"it used up what was left of the limit in {parser.overspent}",
+        )
     if not parser.rules and process.exit == 0:
         return Outcome.DONE, ""
     if not parser.rules:  # a command that prints no events
         plain = Outcome.UNAVAILABLE if process.exit in (126, 127) else Outcome.FAILED
-        return plain, f"exit {process.exit}: {text.last_line(stderr or text.redact(process.tail))}"
-    if outcome := parser.final or (parser.outcome if parser.outcome != "done" else None):
+        return (
+            plain,
+            f"exit {process.exit}: {text.last_line(stderr or text.redact(process.tail))}",
+        )
+    if outcome := parser.final or (
+        parser.outcome if parser.outcome != "done" else None
+    ):
         return Outcome(outcome), parser.fact("reason") if outcome != "done" else ""
-    hints = {words: hint for words, hint in agent.row.get("hints", {}).items() if words in stderr}
+    hints = {
+        words: hint
+        for words, hint in agent.row.get("hints", {}).items()
+        if words in stderr
+    }
     if (process.exit or 0) > 0 and (hints or not parser.events):
-        lines = (line for line in stderr.splitlines() for words in hints if words in line)
+        lines = (
+            line for line in stderr.splitlines() for words in hints if words in line
+        )
         reason = f"exit {process.exit}: {next(lines, '') or text.last_line(stderr)}"
         return Outcome.UNAVAILABLE, "; ".join([reason, *hints.values()])
-    return Outcome.FAILED, f"its output ended without a final event (exit {process.exit})"
+    return (
+        Outcome.FAILED,
+        f"its output ended without a final event (exit {process.exit})",
+    )
 
 
 def own_venv(home: Path) -> str:
-    """The virtual environment that ralph runs in; empty if there is none, or if it is part of the project at
-    `home`."""
+    """The virtual environment that ralph runs in; empty if there is none, or if it is
+    part of the project at `home`."""
     prefix = os.path.realpath(sys.prefix)
-    return "" if sys.prefix == sys.base_prefix or Path(prefix).is_relative_to(home) else prefix
+    return (
+        ""
+        if sys.prefix == sys.base_prefix or Path(prefix).is_relative_to(home)
+        else prefix
+    )
 
 
 def agent_env(home: Path) -> dict[str, str]:
-    """The environment of agents, checks and hooks of the project at `home`: ralph's own, without git's
-    variables and ralph's own virtual environment."""
-    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") and key != "OLDPWD"}
+    """The environment of agents, checks and hooks of the project at `home`: ralph's
+    own, without git's variables and ralph's own virtual environment."""
+    env = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("GIT_") and key != "OLDPWD"
+    }
     if venv := own_venv(home):
         env["PATH"] = path_without(f"{venv}/bin", env.get("PATH", os.defpath), home)
     return {**env, "GIT_TERMINAL_PROMPT": "0"}

@@ -1,4 +1,5 @@
-"""What an agent has used so far: a small file beside its transcript, which outlives whoever is killed."""
+"""What an agent has used so far: a small file beside its transcript, which outlives
+whoever is killed."""
 
 from __future__ import annotations
 
@@ -23,13 +24,15 @@ _LARGEST = 1 << 16
 class SoFar:
     """The `result` if the agent were cut off now, and what it was `doing` last."""
 
-    result: AgentResult = field(default_factory=lambda: AgentResult(Outcome.INTERRUPTED))
+    result: AgentResult = field(
+        default_factory=lambda: AgentResult(Outcome.INTERRUPTED)
+    )
     doing: str = ""
 
 
 class Saver:
-    """Writes the sums of one agent to `path` whenever they change, at most 40 times a second: an agent can
-    print anything."""
+    """Writes the sums of one agent to `path` whenever they change, at most 40 times a
+    second: an agent can print anything."""
 
     def __init__(self, path: Path, parser: StreamParser) -> None:
         self._path, self._parser = path, parser
@@ -52,7 +55,9 @@ class Saver:
         """Write them now. A full disk stops no agent."""
         self._parser.news = False
         doing = text.one_line(text.redact(self._parser.doing), 100)
-        data = json.dumps(as_json(SoFar(result=so_far(self._parser), doing=doing))).encode()
+        data = json.dumps(
+            as_json(SoFar(result=so_far(self._parser), doing=doing))
+        ).encode()
         new = self._path.with_name(self._path.name + files.TEMPORARY)
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)
@@ -71,8 +76,8 @@ def so_far(parser: StreamParser) -> AgentResult:
 
 
 def read(transcript: Path) -> SoFar | None:
-    """What was saved beside the transcript of this name, without its suffixes; None if its agent has not
-    begun, or the file is damaged."""
+    """What was saved beside the transcript of this name, without its suffixes; None if
+    its agent has not begun, or the file is damaged."""
     data = files.read_regular(transcript.with_name(transcript.name + SUFFIX), _LARGEST)
     with contextlib.suppress(ValueError, RecursionError):
         return made(SoFar, json.loads(data)) if data else None
@@ -80,15 +85,17 @@ def read(transcript: Path) -> SoFar | None:
 
 
 def recovered(transcript: Path, dearest: float, reason: str) -> AgentResult:
-    """The result of an agent that ended together with its worker or all of ralph, because of `reason`;
-    `dearest` as for `booked`."""
+    """The result of an agent that ended together with its worker or all of ralph,
+    because of `reason`; `dearest` as for `booked`."""
     so_far = read(transcript) or SoFar()
-    return booked(replace(so_far.result, outcome=Outcome.INTERRUPTED, reason=reason), dearest)
+    return booked(
+        replace(so_far.result, outcome=Outcome.INTERRUPTED, reason=reason), dearest
+    )
 
 
 def booked(result: AgentResult, dearest: float) -> AgentResult:
-    """`result` with what it costs: if it was cut off, at least as much as the `dearest` attempt so far with
-    this agent, in dollars."""
+    """`result` with what it costs: if it was cut off, at least as much as the `dearest`
+    attempt so far with this agent, in dollars."""
     if result.at_least and dearest > (result.usd or 0.0):
         result.usd = dearest
     return result

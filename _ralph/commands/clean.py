@@ -1,4 +1,5 @@
-"""`ralph clean`: remove the places of plans that are done or gone, after parking what is nowhere else."""
+"""`ralph clean`: remove the places of plans that are done or gone, after parking what
+is nowhere else."""
 
 from __future__ import annotations
 
@@ -21,16 +22,19 @@ from _ralph.state.layout import Noted, noted
 _PLACE = re.compile(r"(work|room|land)-\d+|role|room\d*|recheck")
 """`room` and `recheck` are of version 0.2."""
 _REMOVED = ".removed"
-"""What the places of a plan are called while they are removed; whatever was in them has been parked."""
+"""What the places of a plan are called while they are removed; whatever was in them has
+been parked."""
 Echo = Callable[[str], object]
 
 
 def clean_places(path: Path, this_plan: bool, dry_run: bool, echo: Echo) -> int:
-    """`ralph clean`: the exit status. All plans of the repository here, or `this_plan` alone. BadInput
-    outside of a repository."""
+    """`ralph clean`: the exit status. All plans of the repository here, or `this_plan`
+    alone. BadInput outside of a repository."""
     here = git_places(Path.cwd())
     if not here:
-        raise BadInput("there is no git repository here; cd to the one whose plans are done")
+        raise BadInput(
+            "there is no git repository here; cd to the one whose plans are done"
+        )
     git = Git.at(here[0])
     above = Path(os.path.realpath(layout.places_folder()))
     folders = [layout.locate(path).places] if this_plan else sorted(above.glob("*"))
@@ -61,8 +65,9 @@ def clean_places(path: Path, this_plan: bool, dry_run: bool, echo: Echo) -> int:
 
 
 def _clean(git: Git, note: Noted, dry_run: bool, echo: Echo) -> float:
-    """Remove the places of one plan, if they are no longer needed: the bytes that this frees. NeedsPerson if
-    something there must not go, TryLater while a loop is at work."""
+    """Remove the places of one plan, if they are no longer needed: the bytes that this
+    frees. NeedsPerson if something there must not go, TryLater while a loop is at
+    work."""
     folder = note.paths.places
     needless, why = _judged(git, note)
     if not needless:
@@ -79,15 +84,20 @@ def _clean(git: Git, note: Noted, dry_run: bool, echo: Echo) -> float:
             gone = folder.rename(folder.with_name(folder.name + _REMOVED))
         if os.path.lexists(files.clear(gone)):
             raise NeedsPerson(f"{gone} cannot be removed; see who owns what is in it")
-    echo(f"{'would remove' if dry_run else 'removed'} {folder}: {text.megabytes(size)}; {why}")
+    echo(
+        f"{'would remove' if dry_run else 'removed'} {folder}: {text.megabytes(size)}; {why}"
+    )
     return size
 
 
 def _judged(git: Git, note: Noted) -> tuple[bool, str]:
-    """Whether the places of a plan are no longer needed, and why; there is nothing to say of those of another
-    repository."""
+    """Whether the places of a plan are no longer needed, and why; there is nothing to
+    say of those of another repository."""
     if not note.common.is_dir():
-        return False, f"its repository {note.common} is not there; delete this if it is gone for good"
+        return (
+            False,
+            f"its repository {note.common} is not there; delete this if it is gone for good",
+        )
     if not note.common.samefile(git.common):
         return False, ""
     if not note.prd.is_file():
@@ -97,7 +107,10 @@ def _judged(git: Git, note: Noted) -> tuple[bool, str]:
     except BadInput as error:
         return False, str(error)
     if todo := sum(not task.passed for task in plan.tasks):
-        return False, f"{todo} of {text.count(len(plan.tasks), 'task')} to go in {note.prd}"
+        return (
+            False,
+            f"{todo} of {text.count(len(plan.tasks), 'task')} to go in {note.prd}",
+        )
     if Branch(git, note.branch, "").is_ahead:
         return False, f"{note.branch} is not merged into HEAD; see `ralph land`"
     return True, f"{note.prd} is done"
@@ -112,13 +125,19 @@ def _require_own(folder: Path) -> None:
 
 
 def _park(git: Git, note: Noted, folder: Path, echo: Echo) -> None:
-    """Park what a workspace holds that is neither on the branch nor parked. NeedsPerson if git cannot take
-    all of it."""
+    """Park what a workspace holds that is neither on the branch nor parked. NeedsPerson
+    if git cannot take all of it."""
     paths = note.paths
-    branch = Branch(git, note.branch, paths.private.name)  # the working tree of the plan may be gone
+    branch = Branch(
+        git, note.branch, paths.private.name
+    )  # the working tree of the plan may be gone
     tip = branch.tip() or git("rev-parse", "HEAD").strip()
     own = (paths.prd, paths.progress, paths.rulebook)
-    state = tuple(str(path.relative_to(note.root)) for path in own if path.is_relative_to(note.root))
+    state = tuple(
+        str(path.relative_to(note.root))
+        for path in own
+        if path.is_relative_to(note.root)
+    )
     place = Place(git, folder, paths.private / f"{folder.name}.index", state)
     place.carried = carried_names(git, git.root / ".worktreeinclude")
     place.remove_lock()
@@ -139,7 +158,8 @@ def _park(git: Git, note: Noted, folder: Path, echo: Echo) -> None:
 
 
 def kept_trees(branch: Branch, tip: str) -> set[str]:
-    """The trees of the commits of a branch, and of this plan's unfinished and parked work."""
+    """The trees of the commits of a branch, and of this plan's unfinished and parked
+    work."""
     refs = (f"refs/ralph/work/{branch.plan}", f"{PARKED}/{branch.plan}")
     held = branch.git("for-each-ref", "--format=%(objectname) %(tree)", *refs).split()
     return {*held, *branch.git("log", "-1000", "--format=%T", tip).split()}

@@ -46,14 +46,18 @@ from _ralph.state.history import RunHistory, replay
 from _ralph.state.records import Journal
 
 _TEE = "import subprocess_tee, sys; print(subprocess_tee.run(sys.argv[1], tee=False, quiet=True).stdout)"
-"""Python that prints what a command does. subprocess-tee has no deadline, so its process has one."""
+"""Python that prints what a command does. subprocess-tee has no deadline, so its
+process has one."""
 _PATIENCE = 30.0
 _PERMISSIONS = {
     "plain": ("ok", "your own command; it runs as given, and can do all that you can"),
     "read": ("ok", "read only"),
     "edit": ("ok", "edit; {}"),
     "sandbox": ("ok", "full, inside ralph's sandbox"),
-    "full": ("warning", "full; it can do all that you can, and --sandbox bwrap (on Linux) would limit it"),
+    "full": (
+        "warning",
+        "full; it can do all that you can, and --sandbox bwrap (on Linux) would limit it",
+    ),
 }
 """What an agent may do, and whether that is worth a warning."""
 
@@ -65,8 +69,8 @@ def examine(
     echo: Callable[[str], object],
     try_agents: bool = False,
 ) -> int:
-    """Print each finding as it is found, what is fine only if `verbose`, then how to go on; the exit status.
-    BadInput outside of a repository."""
+    """Print each finding as it is found, what is fine only if `verbose`, then how to go
+    on; the exit status. BadInput outside of a repository."""
     run = _look(options, control)
     levels: Counter[str] = Counter()
     fine: list[str] = []
@@ -88,12 +92,19 @@ def examine(
     if fine := [name for name in dict.fromkeys(fine) if name not in trouble]:
         echo(_laid_out("ok", f"{', '.join(fine)} (-v says more)"))
     if levels["error"]:
-        echo(f"\n{text.count(levels['error'], 'error')}; fix that, then run `ralph doctor` again")
+        echo(
+            f"\n{text.count(levels['error'], 'error')}; fix that, then run `ralph doctor` again"
+        )
         return Exit.USAGE
-    echo("\nno errors" + (f", {text.count(levels['warning'], 'warning')}" if levels["warning"] else ""))
+    echo(
+        "\nno errors"
+        + (f", {text.count(levels['warning'], 'warning')}" if levels["warning"] else "")
+    )
     others = ", ".join(ENGINES[1:])
     echo(f"to start it: {facts.command_line('run', options.prd, options.words)}")
-    echo(f"every night: {facts.command_line('job cron', options.prd, options.words)} (or {others})")
+    echo(
+        f"every night: {facts.command_line('job cron', options.prd, options.words)} (or {others})"
+    )
     return Exit.COMPLETE
 
 
@@ -116,7 +127,8 @@ def _look(options: Options, control: Control) -> Run:
 
 
 def _caught(part: Findings) -> Findings:
-    """The findings of one part. An exception in it is an error; the other parts go on."""
+    """The findings of one part. An exception in it is an error; the other parts go
+    on."""
     try:
         yield from part
     except StopNow:
@@ -126,8 +138,8 @@ def _caught(part: Findings) -> Findings:
 
 
 def _parts(run: Run, try_agents: bool) -> Iterator[tuple[str, Findings]]:
-    """Everything that is looked at, part by part: what a run requires at its start, and what that does not
-    say."""
+    """Everything that is looked at, part by part: what a run requires at its start, and
+    what that does not say."""
     yield "plan", _plan(run)
     yield "limits", _limits(run)
     yield "lock", _lock(run)
@@ -154,10 +166,16 @@ def _required(part: Callable[[Run], list[str]], run: Run) -> Findings:
 def _plan(run: Run) -> Findings:
     plan = load_plan(run.paths, run.options)
     passed = sum(task.passed for task in plan.tasks)
-    yield "ok", f"{plan.project}, {passed} of {text.count(len(plan.tasks), 'task')} passed"
+    yield (
+        "ok",
+        f"{plan.project}, {passed} of {text.count(len(plan.tasks), 'task')} passed",
+    )
     if asked := prd.open_questions(plan):
         open = text.count(len(asked), "open question")
-        yield "warning", f"{open}, the first: {asked[0][0]}; a run follows the planner's proposals"
+        yield (
+            "warning",
+            f"{open}, the first: {asked[0][0]}; a run follows the planner's proposals",
+        )
     if bare := [task.id for task in plan.tasks if not task.passed and not task.checks]:
         advice = "any change passes them, so add one to each"
         yield "warning", f"no check of their own: {text.few(bare)}; {advice}"
@@ -170,14 +188,22 @@ def _plan(run: Run) -> Findings:
 def _settings(run: Run) -> Findings:
     """Files that checks may need and no checkout has."""
     if ignored := init.local_settings(run.paths.root):
-        unseen = f"git ignores {text.few(ignored)}, so agents and checks do not see them"
-        yield "warning", f"{unseen}; name in {init.INCLUDE} what they need, or let `ralph init` do it"
+        unseen = (
+            f"git ignores {text.few(ignored)}, so agents and checks do not see them"
+        )
+        yield (
+            "warning",
+            f"{unseen}; name in {init.INCLUDE} what they need, or let `ralph init` do it",
+        )
 
 
 def _python(run: Run) -> Findings:
     """Which Python checks and agents use."""
     if own := registry.own_venv(run.paths.root):
-        yield "ok", f"setup, checks and agents run without ralph's own virtual environment, {own}"
+        yield (
+            "ok",
+            f"setup, checks and agents run without ralph's own virtual environment, {own}",
+        )
 
 
 def _limits(run: Run) -> Findings:
@@ -185,14 +211,19 @@ def _limits(run: Run) -> Findings:
     if run.history.run is None:  # one that was cut off goes on with what it has used
         run.history.this_run = RunHistory()
     yield "ok", facts.limits_words(limits.used(run.limits, run.history), "a run")
-    if stop := limits.spent(run.limits, run.history, run.history.this_run.seconds, time.time()):
+    if stop := limits.spent(
+        run.limits, run.history, run.history.this_run.seconds, time.time()
+    ):
         yield "error" if stop.exit == Exit.PERSON else "warning", stop.reason
 
 
 def _lock(run: Run) -> Findings:
     if holder := layout.running(run.paths):
         who = f"`ralph {holder.what}` is at work here (pid {holder.pid})"
-        yield "warning", f"{who}, so setup and checks were not run; `ralph stop` ends a loop"
+        yield (
+            "warning",
+            f"{who}, so setup and checks were not run; `ralph stop` ends a loop",
+        )
     else:
         yield "ok", "free"
 
@@ -206,13 +237,21 @@ def _git(run: Run) -> Findings:
 
 
 def _lacking(run: Run) -> list[str]:
-    """A warning of what a partial clone lacks: agents have no remote to fetch it from."""
+    """A warning of what a partial clone lacks: agents have no remote to fetch it
+    from."""
     if not run.git("config", "--get-regexp", r"^remote\..*\.promisor$", check=False):
         return []
     words = ("rev-list", "--objects", "--missing=print", "-n", "100", "HEAD")
-    lacks = sum(line.startswith("?") for line in run.git(*words, check=False, timeout=BULK).splitlines())
+    lacks = sum(
+        line.startswith("?")
+        for line in run.git(*words, check=False, timeout=BULK).splitlines()
+    )
     what = f"this is a partial clone; it lacks {text.count(lacks, 'file')} of the last 100 commits"
-    return [f"{what}, and agents cannot fetch them: git fetch --refetch --no-filter"] if lacks else []
+    return (
+        [f"{what}, and agents cannot fetch them: git fetch --refetch --no-filter"]
+        if lacks
+        else []
+    )
 
 
 def _warnings(lines: Iterable[str]) -> Findings:
@@ -221,21 +260,40 @@ def _warnings(lines: Iterable[str]) -> Findings:
 
 def _sandbox(run: Run) -> Findings:
     if run.places.prefix:
-        open = "" if run.plan.settings.get("network") is False else "; the network is open"
-        left = "; without `end`, what a killed run left there may stay" if not run.settings.wrap[1] else ""
+        open = (
+            "" if run.plan.settings.get("network") is False else "; the network is open"
+        )
+        left = (
+            "; without `end`, what a killed run left there may stay"
+            if not run.settings.wrap[1]
+            else ""
+        )
         more = open if run.options.sandbox else left
-        yield "ok", f"setup, agents, hooks and checks run behind {run.places.prefix}{more}"
+        yield (
+            "ok",
+            f"setup, agents, hooks and checks run behind {run.places.prefix}{more}",
+        )
         return
     fails = ""
     try:
         with opening.sandbox(run).started(run.paths.root, None) as wrap:
             argv, root = wrap(["true"], {}), run.paths.root
-            tried = run_process(argv, cwd=root, env=os.environ, timeout=_PATIENCE, control=run.control)
+            tried = run_process(
+                argv, cwd=root, env=os.environ, timeout=_PATIENCE, control=run.control
+            )
         if tried.ended != "itself" or tried.exit:
-            fails = text.last_line(tried.tail) or f"bwrap did not start `true` within {_PATIENCE:g} s"
+            fails = (
+                text.last_line(tried.tail)
+                or f"bwrap did not start `true` within {_PATIENCE:g} s"
+            )
     except RalphError as error:
         fails = str(error)
-    yield "ok", f"off, and not possible here: {fails}" if fails else "off; --sandbox bwrap would work here"
+    yield (
+        "ok",
+        f"off, and not possible here: {fails}"
+        if fails
+        else "off; --sandbox bwrap would work here",
+    )
 
 
 def _disk(run: Run) -> Findings:
@@ -265,12 +323,18 @@ def _places(run: Run) -> Findings:
         layout.note_plan(run.paths)
         freeze_settings(run.git, run.paths.private)
         left = opening.end_left(run)
-        there = require_other_side(run, commit, _team(run)) if run.places.prefix else set[str]()
+        there = (
+            require_other_side(run, commit, _team(run))
+            if run.places.prefix
+            else set[str]()
+        )
         checked = run.wait(checking(run, job))
         red, hooks, suites = red_setup(checked), list[Finding](), list[Finding]()
         if not red:
             suites, hooks = _suites(run, job, checked.checks), _hooks(run, commit)
-            made = run.wait(run.in_worker(lambda inside: _workspaces(inside, commit), Checked))
+            made = run.wait(
+                run.in_worker(lambda inside: _workspaces(inside, commit), Checked)
+            )
             red = red_setup(made)
     if red:
         yield "error", setup_failed(red)
@@ -279,17 +343,26 @@ def _places(run: Run) -> Findings:
         yield "error", shared
     more = f" to work-{run.settings.jobs}" if run.settings.jobs > 1 else ""
     green = f"; setup is green there{heard.words}" if setup else ""
-    yield "ok", f"agents work in {run.paths.workspace()}{more}, checks run in {run.paths.room}{green}"
+    yield (
+        "ok",
+        f"agents work in {run.paths.workspace()}{more}, checks run in {run.paths.room}{green}",
+    )
     if setup and not setup.when and heard.seconds >= 1:
         yield "now", _slow(setup, heard.seconds, run.paths.root)
     for result in checked.checks:
         yield _judged(run, result)
     yield from suites
-    yield from _warnings(no_proofs(run.plan, {result.command for result in checked.checks if result.ok}))
+    yield from _warnings(
+        no_proofs(run.plan, {result.command for result in checked.checks if result.ok})
+    )
     if checked.checks:
         green = text.count(len(checked.checks) - len(checked.red), "check")
         names = [result.name for result in checked.red]
-        yield "now", f"{green} green" + (f", {len(names)} red: {text.few(names)}" if names else "")
+        yield (
+            "now",
+            f"{green} green"
+            + (f", {len(names)} red: {text.few(names)}" if names else ""),
+        )
     yield from hooks
     for agent in [] if run.places.here else _team(run):
         yield from _billed(run, agent, *registry.billed(agent, there))
@@ -297,32 +370,56 @@ def _places(run: Run) -> Findings:
 
 
 def _suites(run: Run, job: CheckJob, results: list[CheckResult]) -> list[Finding]:
-    """What single tests of the plan's checks did before the work: on this commit or, where a suite does not
-    run, on the newest ancestor where it does, as that says what must stay green."""
-    wanted, findings = {check.command for check in run.plan.checks if check.results}, list[Finding]()
+    """What single tests of the plan's checks did before the work: on this commit or,
+    where a suite does not run, on the newest ancestor where it does, as that says what
+    must stay green."""
+    wanted, findings = (
+        {check.command for check in run.plan.checks if check.results},
+        list[Finding](),
+    )
     for result in [one for one in results if one.command in wanted]:
         found, at = result, job.commit
-        for commit in [] if result.is_sound or result.exit == 0 else run.branch.ancestors(at, FURTHEST):
-            earlier = replace(job, commit=commit, checks=up_to(job.checks, [result]), name="doctor-earlier")
+        for commit in (
+            []
+            if result.is_sound or result.exit == 0
+            else run.branch.ancestors(at, FURTHEST)
+        ):
+            earlier = replace(
+                job,
+                commit=commit,
+                checks=up_to(job.checks, [result]),
+                name="doctor-earlier",
+            )
             checked = run.wait(checking(run, earlier))
-            found = next((one for one in checked.checks if one.command == result.command), result)
+            found = next(
+                (one for one in checked.checks if one.command == result.command), result
+            )
             if found.is_sound:
                 at = commit
                 break
         if found.is_sound:
-            findings.append(("now", f"{result.name}: {found.said} before the work, at {at[:12]}"))
+            findings.append(
+                ("now", f"{result.name}: {found.said} before the work, at {at[:12]}")
+            )
     return findings
 
 
 def _hooks(run: Run, commit: str) -> list[Finding]:
-    """What the commit hooks say before any work, of the message of each open task and with nothing staged."""
+    """What the commit hooks say before any work, of the message of each open task and
+    with nothing staged."""
     findings: list[Finding] = []
     if run.places.hooked(MESSAGE_HOOKS):
-        messages = [(task, message_for(run, task, 1, 1)) for task in run.plan.tasks if not task.passed]
+        messages = [
+            (task, message_for(run, task, 1, 1))
+            for task in run.plan.tasks
+            if not task.passed
+        ]
         refused = run.wait(trying(run, commit, messages)).refused
         findings += [("error", refused)] if refused else []
     if run.places.hooked(["pre-commit"]):
-        for red in run.wait(run.in_worker(lambda inside: try_pre_commit(inside, commit), Checked)).red:
+        for red in run.wait(
+            run.in_worker(lambda inside: try_pre_commit(inside, commit), Checked)
+        ).red:
             why = f"{red.outcome}, with nothing staged: {text.last_line(red.tail)}"
             findings.append(("warning", f"the hook pre-commit {why}"))
     return findings
@@ -358,7 +455,9 @@ def no_proofs(plan: Plan, green: Collection[str]) -> list[str]:
     for task in plan.tasks:
         commands = [check.command for check in task.checks]
         if commands and not task.passed and {*commands} <= {*green}:
-            reasons.setdefault(next(filter(None, map(_always_green, commands)), ""), []).append(task.id)
+            reasons.setdefault(
+                next(filter(None, map(_always_green, commands)), ""), []
+            ).append(task.id)
     return [
         f"{ids[0]}: its own check is green already, so it proves nothing{why}"
         if len(ids) == 1
@@ -377,7 +476,8 @@ def _always_green(command: str) -> str:
 
 
 def _workspaces(run: Run, commit: str) -> Checked:
-    """Make the workspaces, if no cut-off run left work there: the first `setup` that is red, if any."""
+    """Make the workspaces, if no cut-off run left work there: the first `setup` that is
+    red, if any."""
     for worker in [] if run.history.open_starts else range(1, run.settings.jobs + 1):
         place = run.places.workspace(worker)
         if red := prepare_workspace(run, place, run.git.tree(commit), commit, "doctor"):
@@ -386,16 +486,23 @@ def _workspaces(run: Run, commit: str) -> Checked:
 
 
 def _judged(run: Run, result: CheckResult) -> Finding:
-    """What the result of a check means before any work. One that lacks a program, or a module that `setup`
-    would install, says nothing about the work; any other module may be what a task is to make."""
+    """What the result of a check means before any work. One that lacks a program, or a
+    module that `setup` would install, says nothing about the work; any other module may
+    be what a task is to make."""
     state = f"check {result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
     if result.ok:
         return "ok", state
     why = result.said or text.last_line(result.tail)
     lacks = f"check {result.name} cannot run here: {why}"
-    if os.environ.get("VIRTUAL_ENV") != run.places.env(run.paths.room).get("VIRTUAL_ENV"):
+    if os.environ.get("VIRTUAL_ENV") != run.places.env(run.paths.room).get(
+        "VIRTUAL_ENV"
+    ):
         lacks += " (checks run without ralph's own virtual environment)"
-    hint = None if run.plan.setup else detect.setup_hint(result.tail, result.exit, run.paths.root)
+    hint = (
+        None
+        if run.plan.setup
+        else detect.setup_hint(result.tail, result.exit, run.paths.root)
+    )
     if hint:
         level, words = hint
         return level, f"{lacks}; {words}"
@@ -403,10 +510,16 @@ def _judged(run: Run, result: CheckResult) -> Finding:
     if result.missing:
         return "error" if for_all else "warning", cannot_start(result)
     if result.exit in (126, 127) and for_all:
-        return "error", f"{lacks}; a program is missing: install it, or let `setup` do it"
+        return (
+            "error",
+            f"{lacks}; a program is missing: install it, or let `setup` do it",
+        )
     if not for_all or (result.is_sound and result.tests):
         return "ok", f"{state}: {why}"
-    return "warning", f"{state}: {why}; it blocks no task, but passes beside it are weak, and runs end with 4"
+    return (
+        "warning",
+        f"{state}: {why}; it blocks no task, but passes beside it are weak, and runs end with 4",
+    )
 
 
 # ---------------------------------------------------------------- agents
@@ -425,18 +538,30 @@ def _agents(run: Run) -> Findings:
 
 def _agent(run: Run, agent: Agent) -> Findings:
     yield from _warnings(opening.require_agent(run, agent))
-    named = [Path(word).name for word in agent.words if Path(word).name in run.agents.rows]
+    named = [
+        Path(word).name for word in agent.words if Path(word).name in run.agents.rows
+    ]
     if agent.name == "plain" and named:
-        unseen = f"of {agent.command} ralph sees the exit status alone, no limit and no cost"
-        yield "warning", f"{unseen}: {named[0]} is not its first word (`env NAME=VALUE` may precede it)"
+        unseen = (
+            f"of {agent.command} ralph sees the exit status alone, no limit and no cost"
+        )
+        yield (
+            "warning",
+            f"{unseen}: {named[0]} is not its first word (`env NAME=VALUE` may precede it)",
+        )
     if run.places.here:
-        yield "ok", f"{agent.command} at {shutil.which(agent.program)}{_version(run, agent)}"
+        yield (
+            "ok",
+            f"{agent.command} at {shutil.which(agent.program)}{_version(run, agent)}",
+        )
         yield from _billed(run, agent, *registry.credentials(agent, os.environ))
 
 
 def _billed(run: Run, agent: Agent, key: str | None, login: str | None) -> Findings:
     """Who pays, with the name of a key or of a login that an agent has."""
-    units = [unit for unit in ("dollars", "tokens") if unit in agent.row.get("reports", [])]
+    units = [
+        unit for unit in ("dollars", "tokens") if unit in agent.row.get("reports", [])
+    ]
     if key and login:
         yield (
             "warning",
@@ -448,10 +573,16 @@ def _billed(run: Run, agent: Agent, key: str | None, login: str | None) -> Findi
         yield "ok", f"logged in ({login}), and no key in the environment overrides it"
     elif agent.row.get("keys"):
         wanted = registry.known_credentials(agent)
-        yield "warning", f"no login found ({wanted}); log in, unless it has one elsewhere"
+        yield (
+            "warning",
+            f"no login found ({wanted}); log in, unless it has one elsewhere",
+        )
     if key and units and not (run.limits.in_dollars or run.limits.in_tokens):
         option = "--max-usd" if "dollars" in units else "--max-tokens"
-        yield "warning", f"nothing limits what {key} is billed; set {option}, or a budget in the plan"
+        yield (
+            "warning",
+            f"nothing limits what {key} is billed; set {option}, or a budget in the plan",
+        )
 
 
 def _version(run: Run, agent: Agent) -> str:
@@ -461,20 +592,33 @@ def _version(run: Run, agent: Agent) -> str:
     # Behind a pipe of its own: what it leaves running cannot hold ours.
     command = f"{words} < /dev/null 2> /dev/null | head -n 1"
     argv = [sys.executable, "-P", "-c", _TEE, command]
-    said = run_process(argv, cwd=run.paths.root, env=os.environ, timeout=_PATIENCE, control=run.control)
-    return ", " + text.one_line((said.tail if said.exit == 0 else "").strip() or "no version", 60)
+    said = run_process(
+        argv, cwd=run.paths.root, env=os.environ, timeout=_PATIENCE, control=run.control
+    )
+    return ", " + text.one_line(
+        (said.tail if said.exit == 0 else "").strip() or "no version", 60
+    )
 
 
 def _permissions(run: Run, agent: Agent) -> Findings:
     loose = set(agent.words) & set(agent.row["permissions"].get("full", []))
     if agent.permissions != "full" and loose:
-        yield "warning", f"{' '.join(loose)} gives it full permissions; use --full-permissions instead"
+        yield (
+            "warning",
+            f"{' '.join(loose)} gives it full permissions; use --full-permissions instead",
+        )
     if agent.name in run.plan.settings.get("agents", {}):
-        yield "warning", f"the plan itself defines it; read what it runs: {shlex.join(agent.row['argv'])}"
+        yield (
+            "warning",
+            f"the plan itself defines it; read what it runs: {shlex.join(agent.row['argv'])}",
+        )
         return
     level, means = _PERMISSIONS["plain" if agent.name == "plain" else agent.permissions]
     own = agent.row.get("edit_means", "it works in this folder, inside its own sandbox")
     yield level, f"permissions: {means.format(own)}"
     needed = agent.row.get("root_needs") if agent.permissions == "full" else None
     if needed and os.geteuid() == 0 and os.environ.get(needed) != "1":
-        yield "error", f"as root, {agent.name} refuses full permissions without {needed}=1"
+        yield (
+            "error",
+            f"as root, {agent.name} refuses full permissions without {needed}=1",
+        )

@@ -26,8 +26,8 @@ EXAMPLES = (".example", ".sample", ".template", ".dist")
 
 
 def write_starters(prd_path: Path) -> list[str]:
-    """Write prd.json, AGENTS.md, the .gitignore line and .worktreeinclude where they are missing; what
-    was done."""
+    """Write prd.json, AGENTS.md, the .gitignore line and .worktreeinclude where they
+    are missing; what was done."""
     folder = prd_path.parent
     folder.mkdir(parents=True, exist_ok=True)
     root = top_level(folder) or folder
@@ -43,8 +43,12 @@ def write_starters(prd_path: Path) -> list[str]:
         plain = {check.command: check.name for check in _project(root).checks(setup)}
         commands = [plain.get(check.command, check.command) for check in plan.checks]
         values = {"setup": setup, "checks": commands}
-        rulebook.write_text(render_prompt(resource("templates/AGENTS.md"), values), encoding="utf-8")
-        done.append("wrote AGENTS.md: the rules every attempt reads; it is yours to edit")
+        rulebook.write_text(
+            render_prompt(resource("templates/AGENTS.md"), values), encoding="utf-8"
+        )
+        done.append(
+            "wrote AGENTS.md: the rules every attempt reads; it is yours to edit"
+        )
     done.append(_ignore_scratch(root))
     return done + _include_settings(root)
 
@@ -55,11 +59,14 @@ def eject_prompt(prd_path: Path) -> list[str]:
     if target.exists():
         raise BadInput(f"{target} already exists; nothing was written")
     shutil.copyfile(resource("templates/prompt.md"), target)
-    return [f'wrote {target}; use it with --prompt {target} or "prompt": "PROMPT.md" in {prd_path.name}']
+    return [
+        f'wrote {target}; use it with --prompt {target} or "prompt": "PROMPT.md" in {prd_path.name}'
+    ]
 
 
 def _refuse_second_plan(path: Path, root: Path) -> None:
-    """BadInput where the project has a plan in another folder, and no folder was named."""
+    """BadInput where the project has a plan in another folder, and no folder was
+    named."""
     if path.exists() or path.parent != Path():
         return
     above = prd.plan_above(path)
@@ -71,14 +78,17 @@ def _refuse_second_plan(path: Path, root: Path) -> None:
 
 
 def _init_plan(path: Path, root: Path) -> str:
-    """Write a plan with what is found here, or add that to a plan that does not say it."""
+    """Write a plan with what is found here, or add that to a plan that does not say
+    it."""
     project = _project(root)
     if not path.exists():
         proposal = _proposal(project, project.setup)
         name = text.one_line(path.parent.resolve().name)
         new = {"$schema": SCHEMA, "project": name, "description": "", **proposal}
         new |= {key: value for key, value in starter().items() if key not in new}
-        path.write_text(json.dumps(new, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps(new, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
         watches = project.watches if not proposal["checks"] else ""
         no_check = f"; `{watches}` never ends, so it is no check" if watches else ""
         return f"wrote {path}; {_in_words(proposal)}{no_check}"
@@ -91,7 +101,8 @@ def _init_plan(path: Path, root: Path) -> str:
 
 
 def _write_schema(path: Path) -> None:
-    """Put the schema where a plan of `ralph init` names it, for editors: as this version has it."""
+    """Put the schema where a plan of `ralph init` names it, for editors: as this
+    version has it."""
     if prd.load(path).top.get("$schema") == SCHEMA:
         target = path.parent / SCHEMA
         target.parent.mkdir(exist_ok=True)
@@ -99,7 +110,8 @@ def _write_schema(path: Path) -> None:
 
 
 def _project(root: Path) -> Project:
-    """The project in the folder that ralph was started in, if there is one, else the whole repository's."""
+    """The project in the folder that ralph was started in, if there is one, else the
+    whole repository's."""
     here, top = Path.cwd(), root.resolve()
     inside = Project(root, str(here.relative_to(top))) if top in here.parents else None
     return inside if inside and (inside.setup or inside.checks("")) else Project(root)
@@ -110,18 +122,24 @@ def _proposal(project: Project, setup: Setup | None) -> Json:
     return {
         **({"setup": as_json(setup)} if setup else {}),
         **({"keep": project.keep} if project.keep else {}),
-        "checks": [as_json(check) for check in project.checks(setup.run if setup else "")],
+        "checks": [
+            as_json(check) for check in project.checks(setup.run if setup else "")
+        ],
         "protect": project.protect,
     }
 
 
 def _missing(plan: Plan, project: Project) -> Json:
-    """The part of the proposal that the plan lacks. An empty list counts as an answer, except for checks, and
-    in a plan that nobody has edited."""
+    """The part of the proposal that the plan lacks. An empty list counts as an answer,
+    except for checks, and in a plan that nobody has edited."""
     if plan.list_key is None:
         return {}
     proposal = _proposal(project, plan.setup if "setup" in plan.top else project.setup)
-    lacking = {key for key in proposal if key not in plan.top or (is_starter(plan) and not plan.top[key])}
+    lacking = {
+        key
+        for key in proposal
+        if key not in plan.top or (is_starter(plan) and not plan.top[key])
+    }
     lacking = lacking - {"checks"} if _can_be_proved(plan) else lacking | {"checks"}
     return {key: value for key, value in proposal.items() if key in lacking and value}
 
@@ -129,7 +147,9 @@ def _missing(plan: Plan, project: Project) -> Json:
 def _in_words(proposal: Json) -> str:
     """`setup: npm ci; checks: npm test; protect: none found`."""
     lists = proposal | ({"setup": [proposal["setup"]]} if "setup" in proposal else {})
-    return "; ".join(f"{key}: {', '.join(map(_name, lists[key])) or 'none found'}" for key in lists)
+    return "; ".join(
+        f"{key}: {', '.join(map(_name, lists[key])) or 'none found'}" for key in lists
+    )
 
 
 def _name(found: str | Json) -> str:
@@ -151,9 +171,17 @@ def next_steps(path: Path) -> list[str]:
             f"Or write what you want into brief.md, and after the commit: ralph plan brief.md"
         )
     elif not _can_be_proved(plan):
-        where = f'"checks" in {path}' if plan.list_key else f'"checks" in the tasks of {path}'
+        where = (
+            f'"checks" in {path}'
+            if plan.list_key
+            else f'"checks" in the tasks of {path}'
+        )
         first.append(f"next: name the commands that prove the work under {where}")
-    commands = [*_git_steps(path), command_line("doctor", path), command_line("run", path)]
+    commands = [
+        *_git_steps(path),
+        command_line("doctor", path),
+        command_line("run", path),
+    ]
     return [*first, f"{'then' if first else 'next'}: {'; '.join(commands)}"]
 
 
@@ -169,7 +197,9 @@ def _git_steps(path: Path) -> list[str]:
     folder = path.parent.resolve()
     beside = ("AGENTS.md", ".gitignore", INCLUDE)
     names = [path.name, *(os.path.relpath(root / name, folder) for name in beside)]
-    changed = git(folder, "ls-files", "-omz", "--exclude-standard", "--", *names).split("\0")
+    changed = git(folder, "ls-files", "-omz", "--exclude-standard", "--", *names).split(
+        "\0"
+    )
     new = [name for name in names if name in changed]
     return [f"{here} add {shlex.join(new)} && {here} commit -m plan"] if new else []
 
@@ -185,23 +215,33 @@ def _ignore_scratch(root: Path) -> str:
 
 
 def _include_settings(root: Path) -> list[str]:
-    """Name in .worktreeinclude the local settings that git ignores: a checkout lacks them."""
+    """Name in .worktreeinclude the local settings that git ignores: a checkout lacks
+    them."""
     names = local_settings(root)
     if not names:
         return []
-    (root / INCLUDE).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+    (root / INCLUDE).write_text(
+        "".join(f"{name}\n" for name in names), encoding="utf-8"
+    )
     copied = f"these ignored files are copied for agents and checks: {', '.join(names)}"
     return [f"wrote {INCLUDE}: {copied}. Remove any that they must not see"]
 
 
 def local_settings(root: Path) -> list[str]:
-    """Local settings that git ignores, as lines of .worktreeinclude; none where that file exists."""
+    """Local settings that git ignores, as lines of .worktreeinclude; none where that
+    file exists."""
     if (root / INCLUDE).exists() or not top_level(root):
         return []
     words = ("ls-files", "-oiz", "--directory", "--exclude-standard")
     ignored = git(root, *words, check=False).split("\0")
     names = {name.rpartition("/")[2] for name in ignored}
-    settings = sorted(name for name in names if name.startswith(".env") and not name.endswith(EXAMPLES))
-    if (root / CLAUDE).is_file() and any(CLAUDE.startswith(name) for name in ignored if name):
+    settings = sorted(
+        name
+        for name in names
+        if name.startswith(".env") and not name.endswith(EXAMPLES)
+    )
+    if (root / CLAUDE).is_file() and any(
+        CLAUDE.startswith(name) for name in ignored if name
+    ):
         settings.append(CLAUDE)
     return settings

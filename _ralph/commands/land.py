@@ -1,4 +1,5 @@
-"""`ralph land`: merge the work of plans with the branch that is checked out, if all checks stay green."""
+"""`ralph land`: merge the work of plans with the branch that is checked out, if all
+checks stay green."""
 
 from __future__ import annotations
 
@@ -29,27 +30,36 @@ from _ralph.state.records import Landed
 
 
 def land_branches(names: Sequence[str], options: Options, this_plan: bool) -> int:
-    """Merge each branch with the current one, check it in its plan's clean room, and move the current one
-    if all is green; the exit status. Without names, or where `this_plan` says so, the plan is that of
-    `options`; else it is found. BadInput, with nothing done, where one of them cannot even be tried."""
+    """Merge each branch with the current one, check it in its plan's clean room, and
+    move the current one if all is green; the exit status. Without names, or where
+    `this_plan` says so, the plan is that of `options`; else it is found. BadInput, with
+    nothing done, where one of them cannot even be tried."""
     onto = standing()
     if this_plan or not names:
         run = read_run(options)
         if not run.git.common.samefile(onto.git.common):
-            raise BadInput(f"{run.paths.prd} is a plan of another repository; go there to land its work")
+            raise BadInput(
+                f"{run.paths.prd} is a plan of another repository; go there to land its work"
+            )
         names = names or [run.history.branch or run.branch.name]
     for name in names:
         require_branch(onto, name)
-    wanted = {name: options.prd if this_plan else plan_of(onto.git, name) for name in names}
+    wanted = {
+        name: options.prd if this_plan else plan_of(onto.git, name) for name in names
+    }
     view = Terminal()
-    return with_signals(lambda control: _land_each(onto, wanted, options, control, view), view)
+    return with_signals(
+        lambda control: _land_each(onto, wanted, options, control, view), view
+    )
 
 
 def standing() -> Branch:
     """The branch that is checked out here. BadInput if there is none to land on."""
     root = top_level(Path.cwd())
     if root is None:
-        raise BadInput("there is no git repository here; cd to the working tree whose branch should move")
+        raise BadInput(
+            "there is no git repository here; cd to the working tree whose branch should move"
+        )
     git = Git.at(root)
     onto = Branch(git, current_branch(git), "")
     switch = "switch to the branch to land on: git switch BRANCH"
@@ -65,29 +75,43 @@ def standing() -> Branch:
 def require_branch(onto: Branch, name: str) -> None:
     """BadInput where there is no such branch, or it is the current one."""
     if name == onto.name:
-        raise BadInput(f"{name} is the current branch already; switch to the branch that it should land on")
+        raise BadInput(
+            f"{name} is the current branch already; switch to the branch that it should land on"
+        )
     if not Branch(onto.git, name, "").tip():
-        raise BadInput(f"there is no branch {name}; `ralph status` says where a plan's work lands")
+        raise BadInput(
+            f"there is no branch {name}; `ralph status` says where a plan's work lands"
+        )
 
 
 def plan_of(git: Git, branch: str) -> Path:
-    """The prd.json of the plan whose work lands on `branch`, as its runs noted it. BadInput if none or
-    several are known."""
-    notes = [note for folder in sorted(git.common.glob("ralph/*")) if (note := layout.noted(folder))]
+    """The prd.json of the plan whose work lands on `branch`, as its runs noted it.
+    BadInput if none or several are known."""
+    notes = [
+        note
+        for folder in sorted(git.common.glob("ralph/*"))
+        if (note := layout.noted(folder))
+    ]
     plans = [note.prd for note in notes if note.branch == branch and note.prd.is_file()]
     again = f"ralph land {shlex.quote(branch)} --prd FILE"
     if not plans:
         raise BadInput(f"no known plan lands on {branch}; name it: {again}")
     if len(plans) > 1:
-        raise BadInput(f"{branch} is the branch of {text.few(list(map(str, plans)))}; name one: {again}")
+        raise BadInput(
+            f"{branch} is the branch of {text.few(list(map(str, plans)))}; name one: {again}"
+        )
     return plans[0]
 
 
 def _land_each(
-    onto: Branch, wanted: Mapping[str, Path], options: Options, control: Control, view: Terminal
+    onto: Branch,
+    wanted: Mapping[str, Path],
+    options: Options,
+    control: Control,
+    view: Terminal,
 ) -> int:
-    """Land each branch in turn, alone on the plan that it belongs to, also after one that did not land; the
-    exit status. Where one does not, all is as it was."""
+    """Land each branch in turn, alone on the plan that it belongs to, also after one
+    that did not land; the exit status. Where one does not, all is as it was."""
     errors: dict[str, RalphError] = {}
     proved: list[Check] = []  # what landed must stay green beside what lands after it
     for name, plan in wanted.items():
@@ -111,8 +135,11 @@ def _land_each(
 
 
 def _make_ready(run: Run, onto: Branch) -> None:
-    """Everything that a run needs before its first check, whose branch is the person's own."""
-    run.branch = replace(onto, git=replace(onto.git, calls=run.git.calls), plan=run.paths.private.name)
+    """Everything that a run needs before its first check, whose branch is the person's
+    own."""
+    run.branch = replace(
+        onto, git=replace(onto.git, calls=run.git.calls), plan=run.paths.private.name
+    )
     run.places.branch = onto.name
     require_git(run.git)
     require_network(run.plan, run.options)
@@ -124,13 +151,15 @@ def _make_ready(run: Run, onto: Branch) -> None:
 
 
 def _land(run: Run, name: str, proved: list[Check]) -> None:
-    """Merge, check, move; again on the new tip if the current branch moved meanwhile. NeedsPerson if it
-    conflicts, is red, or edits are in the way."""
+    """Merge, check, move; again on the new tip if the current branch moved meanwhile.
+    NeedsPerson if it conflicts, is red, or edits are in the way."""
     onto, theirs = run.branch, Branch(run.branch.git, name, "")
     while True:
         tip, work = onto.tip(), theirs.tip()
         if not (tip and work):
-            raise NeedsPerson(f"the branch {onto.name if work else name} was deleted meanwhile")
+            raise NeedsPerson(
+                f"the branch {onto.name if work else name} was deleted meanwhile"
+            )
         if onto.contains(work, tip):
             run.view.line(f"{name} is in {onto.name} already")
             return
@@ -142,27 +171,42 @@ def _land(run: Run, name: str, proved: list[Check]) -> None:
             run.view.line(f"{onto.name} moved meanwhile; trying again on its new tip")
             continue
         proved[:] = checks
-        run.write(Landed(onto=onto.name, commit=commit), f"{name} landed on {onto.name}")
+        run.write(
+            Landed(onto=onto.name, commit=commit), f"{name} landed on {onto.name}"
+        )
         run.view.line(f"{name} landed on {onto.name}", color="green")
         return
 
 
 def _merge(run: Run, name: str, tip: str, work: str) -> str:
-    """The commit that would land: that of the branch itself where nothing is to be merged."""
+    """The commit that would land: that of the branch itself where nothing is to be
+    merged."""
     onto = run.branch
     if onto.contains(tip, work):
         return work
     merged = merge(run.git, tip, work)
     if merged.conflicts:
-        raise NeedsPerson(f"it does not merge: {text.few(merged.conflicts)}; do it by hand: git merge {name}")
-    message = onto.git("fmt-merge-msg", stdin=f"{work}\t\tbranch '{name}' of .\n".encode())
+        raise NeedsPerson(
+            f"it does not merge: {text.few(merged.conflicts)}; do it by hand: git merge {name}"
+        )
+    message = onto.git(
+        "fmt-merge-msg", stdin=f"{work}\t\tbranch '{name}' of .\n".encode()
+    )
     return onto.commit(merged.tree, tip, message, sign=onto.signs, merge=work)
 
 
 def _fast_forward(onto: Branch, commit: str, tip: str) -> bool:
-    """Let git move the branch and the files of the person's own tree to `commit`; False if somebody moved the
-    branch from `tip` meanwhile. NeedsPerson, with everything as it was, if edits are in the way."""
-    words = ("merge", "--ff-only", "--no-overwrite-ignore", "--no-stat", "-q", "--no-autostash")
+    """Let git move the branch and the files of the person's own tree to `commit`; False
+    if somebody moved the branch from `tip` meanwhile. NeedsPerson, with everything as
+    it was, if edits are in the way."""
+    words = (
+        "merge",
+        "--ff-only",
+        "--no-overwrite-ignore",
+        "--no-stat",
+        "-q",
+        "--no-autostash",
+    )
     code, _, answer = onto.git.tried(*words, commit, timeout=BULK)
     if code == 0 and onto.tip() == commit:
         return True
@@ -170,24 +214,36 @@ def _fast_forward(onto: Branch, commit: str, tip: str) -> bool:
         return False
     if full := no_space(onto.git.common, "merge", answer):
         raise full
-    raise NeedsPerson(f"git says: {text.one_line(answer, 400)}; commit or move what is in the way")
+    raise NeedsPerson(
+        f"git says: {text.one_line(answer, 400)}; commit or move what is in the way"
+    )
 
 
-def _require_green(run: Run, name: str, commit: str, tip: str, proved: list[Check]) -> list[Check]:
-    """Run all checks of the plan and of every passed task, and those `proved` before, in a new checkout; what
-    they are. NeedsPerson if one is red that is not so on the current branch, or `setup` is."""
+def _require_green(
+    run: Run, name: str, commit: str, tip: str, proved: list[Check]
+) -> list[Check]:
+    """Run all checks of the plan and of every passed task, and those `proved` before,
+    in a new checkout; what they are. NeedsPerson if one is red that is not so on the
+    current branch, or `setup` is."""
     passed = tuple(task for task in run.plan.tasks if task.passed)
     own = replace(run.plan, tasks=passed).every_check
     checks = list({check.command: check for check in (*own, *proved)}.values())
     done = f"{len(passed)} of {text.count(len(run.plan.tasks), 'task')} passed"
     run.view.line(f"{name} on {run.branch.name}: {done}", color="cyan")
     if not checks:
-        run.view.line(f"! {run.paths.prd} has no checks, so nothing proves this merge", "  ", "yellow")
+        run.view.line(
+            f"! {run.paths.prd} has no checks, so nothing proves this merge",
+            "  ",
+            "yellow",
+        )
     now = _results(run, name, commit, checks)
     if red := [result for result in now if not result.ok]:
         before = {result.command: result for result in _results(run, name, tip, checks)}
         red = [
-            _against(before[result.command], result) if result.command in before else result for result in red
+            _against(before[result.command], result)
+            if result.command in before
+            else result
+            for result in red
         ]
     if new := [result for result in red if not result.ok]:
         names = text.few([f"{result.name} {result.outcome}" for result in new])
@@ -199,17 +255,23 @@ def _require_green(run: Run, name: str, commit: str, tip: str, proved: list[Chec
 
 
 def _against(before: CheckResult, now: CheckResult) -> CheckResult:
-    """A red result, green if it was no better on the current branch: red there, too, and no single test that
-    was green there fails. SingleTests that are gone may be: a task was allowed that."""
+    """A red result, green if it was no better on the current branch: red there, too,
+    and no single test that was green there fails. SingleTests that are gone may be: a
+    task was allowed that."""
     if not (before.is_sound and before.tests):
         return replace(now, ok=not before.ok)
     change = replace(compare([before], [now]), skipped=(), gone=())
     return judged(now, change)
 
 
-def _results(run: Run, name: str, commit: str, checks: list[Check]) -> list[CheckResult]:
-    """What the checks say of a commit, in a new checkout of it. NeedsPerson if `setup` is red."""
-    job = CheckJob(commit=commit, checks=checks, name=f"land-{text.slug(name)}", landing=True)
+def _results(
+    run: Run, name: str, commit: str, checks: list[Check]
+) -> list[CheckResult]:
+    """What the checks say of a commit, in a new checkout of it. NeedsPerson if `setup`
+    is red."""
+    job = CheckJob(
+        commit=commit, checks=checks, name=f"land-{text.slug(name)}", landing=True
+    )
     checked = require_setup(run.wait(checking(run, job)))
     run.view.lines(checked.notices)
     return checked.checks

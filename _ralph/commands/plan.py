@@ -1,5 +1,6 @@
-"""`ralph plan`: an agent that only reads writes the plan, from a brief or a list of tasks in any form. Its
-answer must fit the schema, and the clean room says what its checks are worth."""
+"""`ralph plan`: an agent that only reads writes the plan, from a brief or a list of
+tasks in any form. Its answer must fit the schema, and the clean room says what its
+checks are worth."""
 
 from __future__ import annotations
 
@@ -16,7 +17,14 @@ from _ralph.commands.doctor import no_proofs
 from _ralph.commands.init import next_steps, write_starters
 from _ralph.commands.run import alone
 from _ralph.commands.sources import read_sources
-from _ralph.errors import AgentUnavailable, BadInput, Exit, NeedsPerson, RalphError, TryLater
+from _ralph.errors import (
+    AgentUnavailable,
+    BadInput,
+    Exit,
+    NeedsPerson,
+    RalphError,
+    TryLater,
+)
 from _ralph.files import resource
 from _ralph.git.git import freeze_settings
 from _ralph.loop.behind import require_other_side
@@ -48,8 +56,9 @@ TASK_KEYS = (
 
 @dataclass(frozen=True)
 class Answer:
-    """A planner's message with a plan that fits the schema; the ids of the tasks that are `done`: the brief
-    says so, and their checks are green; and what is `wrong` with its checks, a line each."""
+    """A planner's message with a plan that fits the schema; the ids of the tasks that
+    are `done`: the brief says so, and their checks are green; and what is `wrong` with
+    its checks, a line each."""
 
     message: str
     done: Collection[str]
@@ -57,8 +66,8 @@ class Answer:
 
 
 def plan_from(named: Sequence[str], options: Options, force: bool) -> int:
-    """`ralph plan`: let an agent write the plan from these files, folders or standard input; the exit
-    status."""
+    """`ralph plan`: let an agent write the plan from these files, folders or standard
+    input; the exit status."""
     brief = read_sources(named)
     layout.locate(options.prd)
     if not options.prd.exists() and not prd.plan_above(options.prd):
@@ -79,11 +88,15 @@ def _plan(run: Run, brief: Mapping[str, str], source: str, force: bool) -> int:
     freeze_settings(run.git, run.paths.private)
     if not force:
         _may_replace(run)
-    run.history.this_run = RunHistory()  # what a run has used is no limit of the planner
+    run.history.this_run = (
+        RunHistory()
+    )  # what a run has used is no limit of the planner
     if stop := limits.spent(run.limits, run.history, 0.0, time.time()):
         raise NeedsPerson(stop.reason)
     if run.agents.back_at(run.agents.planner):
-        raise TryLater(f"the planner cannot run now: {run.agents.away(run.agents.planner).reason}")
+        raise TryLater(
+            f"the planner cannot run now: {run.agents.away(run.agents.planner).reason}"
+        )
     require_agent(run, run.agents.planner)
     open_prefix(run)
     run.view.lines(end_left(run))
@@ -97,10 +110,16 @@ def _plan(run: Run, brief: Mapping[str, str], source: str, force: bool) -> int:
 
 
 def _may_replace(run: Run) -> None:
-    """BadInput if prd.json holds something to lose: work, or tasks that a person wrote."""
+    """BadInput if prd.json holds something to lose: work, or tasks that a person
+    wrote."""
     tasks, history, source = run.plan.tasks, run.history, run.plan.text.encode()
-    if history.iteration or not (is_starter(run.plan) or files.digest(source) == history.planned):
-        done, made = sum(task.passed for task in tasks), text.count(history.iteration, "iteration")
+    if history.iteration or not (
+        is_starter(run.plan) or files.digest(source) == history.planned
+    ):
+        done, made = (
+            sum(task.passed for task in tasks),
+            text.count(history.iteration, "iteration"),
+        )
         raise BadInput(
             f"{run.paths.prd.name} holds {text.count(len(tasks), 'task')} already ({done} passed, {made}); "
             f"`ralph add` adds to it; --force replaces it, and keeps the old one in {run.paths.private}/aside"
@@ -108,8 +127,9 @@ def _may_replace(run: Run) -> None:
 
 
 def make_plan(run: Run, brief: Mapping[str, str], source: str) -> None:
-    """Let the planner write prd.json from `brief`, with a second try if the first cannot be used. RalphError
-    if neither can; then only the record of what it cost is new."""
+    """Let the planner write prd.json from `brief`, with a second try if the first
+    cannot be used. RalphError if neither can; then only the record of what it cost is
+    new."""
     results: list[AgentResult] = []
     try:
         _ask(run, brief, results)
@@ -117,13 +137,16 @@ def make_plan(run: Run, brief: Mapping[str, str], source: str) -> None:
         if any(result.usd or result.tokens.total for result in results):
             _note(run, f"no plan was made from {source}", results)
         raise
-    digest, tasks = files.digest(run.plan.text.encode()), text.count(len(run.plan.tasks), "task")
+    digest, tasks = (
+        files.digest(run.plan.text.encode()),
+        text.count(len(run.plan.tasks), "task"),
+    )
     _note(run, f"{tasks} planned from {source}", results, digest)
 
 
 def _ask(run: Run, brief: Mapping[str, str], results: list[AgentResult]) -> None:
-    """Ask the planner, once more if something is wrong with its answer, and put its plan in place; `results`
-    gets what each turn cost."""
+    """Ask the planner, once more if something is wrong with its answer, and put its
+    plan in place; `results` gets what each turn cost."""
     values: Json = {**_values(run), "brief": brief, "wrong": [], "answer": ""}
     answer: Answer | None = None
     for name in ("plan", "plan-again"):
@@ -142,20 +165,31 @@ def _ask(run: Run, brief: Mapping[str, str], results: list[AgentResult]) -> None
         run.view.lines([*wrong])
         if not wrong:
             break
-        values |= {"wrong": wrong, "answer": text.clean(text.tail(result.text, _ANSWER))}
+        values |= {
+            "wrong": wrong,
+            "answer": text.clean(text.tail(result.text, _ANSWER)),
+        }
     if answer is None:
         out = run.paths.logs / "plan-again.out"
-        raise RalphError(f"the planner wrote no usable plan, twice; its last output is in {out}")
+        raise RalphError(
+            f"the planner wrote no usable plan, twice; its last output is in {out}"
+        )
     _adopt(run, answer)
 
 
 def try_answer(run: Run, message: str) -> Answer:
-    """What a planner's message is worth: its checks are run in the clean room, behind `setup` and the checks
-    of the plan, on the files that the planner has seen. BadInput if it holds no plan that fits the schema."""
+    """What a planner's message is worth: its checks are run in the clean room, behind
+    `setup` and the checks of the plan, on the files that the planner has seen. BadInput
+    if it holds no plan that fits the schema."""
     before, view = run.plan, run.view
     plan, claimed = read_answer(run, before, message)
-    checks = {check.command: check for check in (*plan.checks, *(c for t in plan.tasks for c in t.checks))}
-    job = CheckJob(commit=run.branch.beginning(), checks=[*checks.values()], name="plan-checks")
+    checks = {
+        check.command: check
+        for check in (*plan.checks, *(c for t in plan.tasks for c in t.checks))
+    }
+    job = CheckJob(
+        commit=run.branch.beginning(), checks=[*checks.values()], name="plan-checks"
+    )
     view.doing("trying the checks, which must be red now")
     run.settings.plan = plan
     run.use(run.control, View())
@@ -173,11 +207,17 @@ def try_answer(run: Run, message: str) -> Answer:
     green = {result.command for result in checked.checks if result.ok}
     done, wrong = [], []
     for task in [task for task in plan.tasks if task.id in claimed]:
-        red_ones = [check.command for check in task.checks if check.command not in green]
+        red_ones = [
+            check.command for check in task.checks if check.command not in green
+        ]
         if task.checks and not red_ones:
             done.append(task.id)
         else:
-            why = f"its check is red: {red_ones[0]}" if red_ones else "it has no check of its own"
+            why = (
+                f"its check is red: {red_ones[0]}"
+                if red_ones
+                else "it has no check of its own"
+            )
             wrong.append(f"{task.id} is done, says the brief, but {why}")
     return Answer(message, done, [*wrong, *no_proofs(_marked(plan, done), green)])
 
@@ -189,15 +229,20 @@ def _marked(plan: Plan, done: Collection[str]) -> Plan:
 
 
 def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
-    """One turn of the planner, in a checkout of its own of what the first attempt will see."""
+    """One turn of the planner, in a checkout of its own of what the first attempt will
+    see."""
     here = run.branch.beginning()
-    share = (limits.share(run.limits, run.history, [], 1) or Share()).without(spent_on(before))
+    share = (limits.share(run.limits, run.history, [], 1) or Share()).without(
+        spent_on(before)
+    )
     new_log(run.paths, name + sums.SUFFIX)  # clears those of an earlier planner
 
     def work(inside: Run) -> AgentResult:
         place = place_of_role(inside, here)
         env = inside.places.env(place.root)
-        return run_role(inside, inside.agents.planner, prompt, name, env, share, place.root)
+        return run_role(
+            inside, inside.agents.planner, prompt, name, env, share, place.root
+        )
 
     try:
         return run.wait(run.in_worker(work, AgentResult))
@@ -206,7 +251,8 @@ def _turn(run: Run, prompt: str, name: str, before: list[AgentResult]) -> AgentR
 
 
 def _answer(run: Run, result: AgentResult, name: str) -> str:
-    """The planner's whole message; of a command that prints no events, its whole output."""
+    """The planner's whole message; of a command that prints no events, its whole
+    output."""
     if run.agents.planner.streams:
         return result.text[-_LONGEST:]
     printed = files.read_regular(run.paths.logs / f"{name}.out") or b""
@@ -214,19 +260,27 @@ def _answer(run: Run, result: AgentResult, name: str) -> str:
 
 
 def read_answer(run: Run, was: Plan, message: str) -> tuple[Plan, list[str]]:
-    """The plan from the planner's answer: its tasks and description, with what a person had written at the
-    top level of the plan that `was`; and the ids of the tasks of which the brief says that they are done.
-    BadInput with what is wrong."""
-    answers = [one for one in json_objects(message) if isinstance(one.get("userStories"), list)]
+    """The plan from the planner's answer: its tasks and description, with what a person
+    had written at the top level of the plan that `was`; and the ids of the tasks of
+    which the brief says that they are done. BadInput with what is wrong."""
+    answers = [
+        one for one in json_objects(message) if isinstance(one.get("userStories"), list)
+    ]
     if not answers:
-        raise BadInput("no JSON object with a list `userStories` was found in the answer")
+        raise BadInput(
+            "no JSON object with a list `userStories` was found in the answer"
+        )
     answer, top = answers[-1], dict(was.top)
     for key in ("openQuestions", was.list_key or ""):
         top.pop(key, None)
     top.setdefault("project", was.project)
     top["description"] = text.clip(str(answer.get("description") or ""), 4000)
     if not was.checks:
-        top |= {key: answer[key] for key in ("setup", "checks") if answer.get(key) and not top.get(key)}
+        top |= {
+            key: answer[key]
+            for key in ("setup", "checks")
+            if answer.get(key) and not top.get(key)
+        }
     questions = answer.get("questions") or []
     if not isinstance(questions, list):
         raise BadInput("questions: expected a list")
@@ -241,7 +295,8 @@ def read_answer(run: Run, was: Plan, message: str) -> tuple[Plan, list[str]]:
 
 
 def in_words(run: Run) -> str:
-    """The plan for a person to approve: the tasks, open questions, and the commands that follow."""
+    """The plan for a person to approve: the tasks, open questions, and the commands
+    that follow."""
     asked = prd.open_questions(run.plan)
     words = {"line": text.one_line, "few": text.few, "count": text.count}
     values = {**words, "plan": run.plan, "asked": asked, "prd": run.paths.prd}
@@ -251,21 +306,31 @@ def in_words(run: Run) -> str:
 
 def _own_keys(task: object) -> Json:
     if not isinstance(task, dict):
-        raise BadInput(f"userStories: expected task objects, found {text.one_line(str(task), 60)}")
+        raise BadInput(
+            f"userStories: expected task objects, found {text.one_line(str(task), 60)}"
+        )
     return {**{key: task[key] for key in TASK_KEYS if key in task}, "passes": False}
 
 
 def _require_proof(run: Run, plan: Plan) -> None:
     for task in plan.tasks:
         if not task.criteria:
-            raise BadInput(f"{task.id} has no acceptanceCriteria; say what must be true when it is done")
+            raise BadInput(
+                f"{task.id} has no acceptanceCriteria; say what must be true when it is done"
+            )
         if not (task.checks or run.agents.judge):
-            raise BadInput(f"{task.id} has no checks; name one that is red now, and green when it is done")
+            raise BadInput(
+                f"{task.id} has no checks; name one that is red now, and green when it is done"
+            )
 
 
 def _values(run: Run) -> Json:
     plan = run.plan
-    tasks = [] if is_starter(plan) else [f"{task.id}: {task.title}" for task in plan.tasks if task.passed]
+    tasks = (
+        []
+        if is_starter(plan)
+        else [f"{task.id}: {task.title}" for task in plan.tasks if task.passed]
+    )
     return {
         "checks": [check.command for check in plan.checks],
         "protect": list(plan.settings.get("protect", [])),
@@ -286,14 +351,17 @@ def _require_answer(result: AgentResult) -> None:
 
 
 def _adopt(run: Run, answer: Answer) -> None:
-    """Put the plan of this answer in place of the one that stands there now: somebody may have edited it
-    while the planner was at work. That is moved aside, unless its tasks are the example."""
+    """Put the plan of this answer in place of the one that stands there now: somebody
+    may have edited it while the planner was at work. That is moved aside, unless its
+    tasks are the example."""
 
     def planned(now: Plan) -> str:
         if not is_starter(now):
             copy = run.paths.private / "replaced"
             files.atomic_write(copy, now.text.encode())
-            kept = files.move_aside(copy, run.paths.private / "aside", run.paths.prd.name)
+            kept = files.move_aside(
+                copy, run.paths.private / "aside", run.paths.prd.name
+            )
             run.view.line(f"the old {run.paths.prd.name} is kept at {kept}")
         return _marked(read_answer(run, now, answer.message)[0], answer.done).text
 
@@ -301,9 +369,15 @@ def _adopt(run: Run, answer: Answer) -> None:
     run.history = replay(run.journal.records(run.plan))
 
 
-def _note(run: Run, what: str, results: list[AgentResult], prd_digest: str = "") -> None:
+def _note(
+    run: Run, what: str, results: list[AgentResult], prd_digest: str = ""
+) -> None:
     """Record what it cost, which counts toward the plan's budget."""
     took = spent_on(results)
     run.view.line(f"{what} | {spent(took)}", color="green" if prd_digest else "yellow")
     planner = text.one_line(run.agents.planner.command, 80)
-    run.write(Added(**vars(took), prd=prd_digest), what, [f"- planner: {planner}, {spent(took)}"])
+    run.write(
+        Added(**vars(took), prd=prd_digest),
+        what,
+        [f"- planner: {planner}, {spent(took)}"],
+    )

@@ -1,4 +1,5 @@
-"""`ralph doctor --probe`: one turn of each agent, in the environment that cron gives it."""
+"""`ralph doctor --probe`: one turn of each agent, in the environment that cron gives
+it."""
 
 from __future__ import annotations
 
@@ -28,12 +29,14 @@ _TURN = 120.0
 
 
 def cron_environment(path: str) -> dict[str, str]:
-    """The environment of a program that cron starts with the PATH `path`, with what this user's crontab sets.
-    BadInput for an unknown user."""
+    """The environment of a program that cron starts with the PATH `path`, with what
+    this user's crontab sets. BadInput for an unknown user."""
     try:
         user = pwd.getpwuid(os.getuid())
     except KeyError:
-        raise BadInput(f"cron has no user {os.getuid()}: there is none in the password file") from None
+        raise BadInput(
+            f"cron has no user {os.getuid()}: there is none in the password file"
+        ) from None
     own = {"HOME": user.pw_dir, "LOGNAME": user.pw_name, "SHELL": "/bin/sh"}
     assignment = r"""^[ \t]*(["']?)(\w+)\1[ \t]*=[ \t]*(["']?)(.*?)\3[ \t]*$"""
     table = re.findall(assignment, _crontab(), re.MULTILINE)
@@ -44,7 +47,9 @@ def _crontab() -> str:
     """This user's crontab; empty if there is none."""
     words = ["crontab", "-l"]
     try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=10
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.decode("utf-8", "replace")
@@ -55,17 +60,27 @@ def turns(run: Run, team: Sequence[Agent]) -> Findings:
     env = cron_environment(search_path())
     for agent in team:
         if not run.places.here or shutil.which(agent.program):
-            unset = [key for key in agent.row.get("keys", []) if key in os.environ and key not in env]
+            unset = [
+                key
+                for key in agent.row.get("keys", [])
+                if key in os.environ and key not in env
+            ]
             level, said = _finding(agent, _turn(run, agent, env), unset)
             key, login = registry.credentials(agent, env)
-            if level == "ok" and not key and login in agent.row.get(f"login_{sys.platform}", {}):
+            if (
+                level == "ok"
+                and not key
+                and login in agent.row.get(f"login_{sys.platform}", {})
+            ):
                 level, said = "warning", f"{said}, by the login in {login}"
             yield level, said
 
 
 def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
     run.paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(prefix="ralph-probe-", dir=run.paths.places) as name:
+    with tempfile.TemporaryDirectory(
+        prefix="ralph-probe-", dir=run.paths.places
+    ) as name:
         folder = Path(name).resolve()
         git(folder, "init", "-q")
         level = "read" if "read" in agent.row["permissions"] else agent.permissions
@@ -76,7 +91,12 @@ def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
                 resource("templates/probe.md").read_text("utf-8"),
                 log=lambda ending: folder / f"probe{ending}",
                 cwd=folder,
-                env={**env, **names, "RALPH_RUN_ID": "doctor", "RALPH_HANDOFF": str(folder / "handoff.md")},
+                env={
+                    **env,
+                    **names,
+                    "RALPH_RUN_ID": "doctor",
+                    "RALPH_HANDOFF": str(folder / "handoff.md"),
+                },
                 timeout=_TURN,
                 idle=_TURN,
                 control=run.control,
@@ -86,15 +106,26 @@ def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
 
 
 def _finding(agent: Agent, result: AgentResult, unset: Sequence[str]) -> Finding:
-    """What came of one turn of an agent; `unset` are keys that are set here, but not where cron starts it."""
+    """What came of one turn of an agent; `unset` are keys that are set here, but not
+    where cron starts it."""
     who = f"{agent.command}, as cron starts it"
     if result.outcome is Outcome.DONE and result.overage:
-        return "warning", f"{who}, answered, and the provider bills extra usage; a run waits until that ends"
+        return (
+            "warning",
+            f"{who}, answered, and the provider bills extra usage; a run waits until that ends",
+        )
     if result.outcome is Outcome.DONE:
         return "ok", f"{who}, answered: {facts.spent(result)}"
     if result.outcome is Outcome.LIMITED:
-        until = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset)) if result.reset else ""
-        return "warning", f"{who}, is limited{until}: {result.reason}; a run waits until then"
+        until = (
+            time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset))
+            if result.reset
+            else ""
+        )
+        return (
+            "warning",
+            f"{who}, is limited{until}: {result.reason}; a run waits until then",
+        )
     advice = "log it in as this user, or fix what it says, then try again"
     if unset:
         advice = f"write {unset[0]}=... above ralph's line in your crontab"

@@ -1,5 +1,5 @@
-"""`ralph add`, `retry`, `tell` and `stop`. The first three edit prd.json under its lock, also while a loop
-runs, which reads it before every attempt."""
+"""`ralph add`, `retry`, `tell` and `stop`. The first three edit prd.json under its
+lock, also while a loop runs, which reads it before every attempt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from _ralph.state.records import Journal, Retried
 
 
 def add(prd_path: Path, title: str, given: Json) -> str:
-    """Add a task with this title and the other fields that were `given`; what was done."""
+    """Add a task with this title and the other fields that were `given`; what was
+    done."""
     if not title.strip():
         raise BadInput("the title is empty; say what to do")
     entry = {"title": title.strip(), **given}
@@ -34,16 +35,18 @@ def add(prd_path: Path, title: str, given: Json) -> str:
 
 
 def retry(prd_path: Path, ids: Sequence[str], answer: str) -> str:
-    """Open tasks again, with a person's answer in their notes; what was done. BadInput, and nothing is done,
-    if one of them is not there."""
+    """Open tasks again, with a person's answer in their notes; what was done. BadInput,
+    and nothing is done, if one of them is not there."""
     before = prd.load(prd_path)
     tasks = [before.task(task_id) for task_id in dict.fromkeys(ids)]
-    return "\n".join(_retry(prd_path, before.key, task, answer.strip()) for task in tasks)
+    return "\n".join(
+        _retry(prd_path, before.key, task, answer.strip()) for task in tasks
+    )
 
 
 def _retry(prd_path: Path, plan_key: str, task: Task, answer: str) -> str:
-    """The record comes first: a loop at work marks a task again that has passed, unless the log says that a
-    person opened it."""
+    """The record comes first: a loop at work marks a task again that has passed, unless
+    the log says that a person opened it."""
     record = Retried(plan=plan_key, task=task.id, title=task.title, answer=answer)
 
     def change(plan: Plan) -> str:
@@ -57,7 +60,11 @@ def _retry(prd_path: Path, plan_key: str, task: Task, answer: str) -> str:
         journal = Journal(layout.locate(prd_path).progress)
         journal.append(record, f"{task.id} {task.title} | opened again")
     _change(prd_path, change)
-    state = "is open again" if task.passed or task.is_blocked else "was not blocked and stays open"
+    state = (
+        "is open again"
+        if task.passed or task.is_blocked
+        else "was not blocked and stays open"
+    )
     return f"{task.id} {state}{'; your answer is in its notes' if answer else ''}"
 
 
@@ -81,7 +88,8 @@ def _unpassed(plan: Plan, task_id: str) -> Task:
 
 
 def _noted(plan: Plan, note: str) -> str:
-    """The plan's text with `note` in its notes. BadInput if that begins with a task's id."""
+    """The plan's text with `note` in its notes. BadInput if that begins with a task's
+    id."""
     first = note.split()[0]
     if any(task.id == first for task in plan.tasks):
         raise BadInput(f"is this for {first}? ralph tell {shlex.quote(first)} 'TEXT'")
@@ -89,8 +97,8 @@ def _noted(plan: Plan, note: str) -> str:
 
 
 def prompt(options: Options) -> str:
-    """The prompt that an agent would get now for the task of --task, else for the next one. BadInput where
-    there is none."""
+    """The prompt that an agent would get now for the task of --task, else for the next
+    one. BadInput where there is none."""
     from _ralph.loop.attempt import preview
     from _ralph.loop.opening import read_run
     from _ralph.loop.rounds import next_task
@@ -98,7 +106,9 @@ def prompt(options: Options) -> str:
     run = read_run(options)
     task = run.plan.task(options.task) if options.task else next_task(run)
     if task is None:
-        raise BadInput("there is no task to work on: every task has passed, is blocked, or waits")
+        raise BadInput(
+            "there is no task to work on: every task has passed, is blocked, or waits"
+        )
     return preview(run, task)
 
 
@@ -113,6 +123,7 @@ def stop(prd_path: Path) -> str:
 
 
 def _change(prd_path: Path, change: Callable[[Plan], str]) -> Plan:
-    """Change a plan under its lock; BadInput, and nothing is written, if it would be none any more."""
+    """Change a plan under its lock; BadInput, and nothing is written, if it would be
+    none any more."""
     with edit.lock(layout.locate(prd_path).private):
         return edit.apply(prd.load(prd_path), change)

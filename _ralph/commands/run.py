@@ -1,4 +1,5 @@
-"""`ralph run`, and what every command that works on a plan needs: the lock, signals, one exit status."""
+"""`ralph run`, and what every command that works on a plan needs: the lock, signals,
+one exit status."""
 
 from __future__ import annotations
 
@@ -29,10 +30,19 @@ from _ralph.state.records import Stopped
 
 
 def run_plan(options: Options, loop: Callable[[Run], Stop]) -> int:
-    """`ralph run`: open the run, let `loop` take it to its stop, close it; the exit status."""
-    view = Terminal(sys.stderr if options.json else sys.stdout, -1 if options.quiet else int(options.verbose))
+    """`ralph run`: open the run, let `loop` take it to its stop, close it; the exit
+    status."""
+    view = Terminal(
+        sys.stderr if options.json else sys.stdout,
+        -1 if options.quiet else int(options.verbose),
+    )
     try:
-        return alone(options, "run", lambda control, run_id: _run(options, loop, control, view, run_id), view)
+        return alone(
+            options,
+            "run",
+            lambda control, run_id: _run(options, loop, control, view, run_id),
+            view,
+        )
     except Exception as error:
         stop = _stop_for(error)
     complain(stop.reason)
@@ -40,16 +50,18 @@ def run_plan(options: Options, loop: Callable[[Run], Stop]) -> int:
     return stop.exit
 
 
-def alone(options: Options, what: str, work: Callable[[Control, str], int], view: Terminal) -> int:
-    """Do `work(control, run_id)` as the only one on this plan; its exit status. TryLater if another ralph
-    is at work on it."""
+def alone(
+    options: Options, what: str, work: Callable[[Control, str], int], view: Terminal
+) -> int:
+    """Do `work(control, run_id)` as the only one on this plan; its exit status.
+    TryLater if another ralph is at work on it."""
     with lock.alone(layout.locate(options.prd), what) as run_id:
         return with_signals(lambda control: work(control, run_id), view)
 
 
 def with_signals(work: Callable[[Control], int], view: Terminal | None = None) -> int:
-    """Do `work` with signals handled, orphans adopted and `view` kept up to date; its exit status. The first
-    interrupt ends at once what does not say otherwise."""
+    """Do `work` with signals handled, orphans adopted and `view` kept up to date; its
+    exit status. The first interrupt ends at once what does not say otherwise."""
     control = Control()
     control.on_tick = view.tick if view and view.stays else None
     mark.become_subreaper()
@@ -60,7 +72,9 @@ def with_signals(work: Callable[[Control], int], view: Terminal | None = None) -
         if control.stop_signal:
             return 128 + control.stop_signal
         if isinstance(error, BrokenPipeError):  # `| head` has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left over would be tried again at the end
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), 1
+            )  # what is left over would be tried again at the end
         else:
             complain(str(translate(error)))
         return translate(error).exit
@@ -69,7 +83,13 @@ def with_signals(work: Callable[[Control], int], view: Terminal | None = None) -
             view.clear()
 
 
-def _run(options: Options, loop: Callable[[Run], Stop], control: Control, view: Terminal, run_id: str) -> int:
+def _run(
+    options: Options,
+    loop: Callable[[Run], Stop],
+    control: Control,
+    view: Terminal,
+    run_id: str,
+) -> int:
     """A run from its opening to its stop; its exit status."""
     run: Run | None = None
     control.on_interrupt = lambda: view.line(
@@ -80,7 +100,8 @@ def _run(options: Options, loop: Callable[[Run], Stop], control: Control, view: 
         view.named, view.sums = run.settings.jobs > 1, functools.partial(_sums, run)
         view.line(_headline(run), color="cyan")
         with kept_awake(not options.no_awake) as run.pool.spare:
-            gc.freeze()  # a collection in a forked worker would copy all that the loop knows
+            # a collection in a forked worker would copy all that the loop knows
+            gc.freeze()
             stop = rounds.close_run(run, loop(run))
     except Exception as error:
         view.clear()
@@ -96,12 +117,16 @@ def _run(options: Options, loop: Callable[[Run], Stop], control: Control, view: 
 
 
 def _sums(run: Run, usd: float) -> str:
-    """The line that stays for the whole run, short things first; `usd` are dollars that are in no record
-    yet."""
+    """The line that stays for the whole run, short things first; `usd` are dollars that
+    are in no record yet."""
     used, limit = run.history.this_run, min(run.limits.usd, run.limits.budget_usd)
     spent, limited = used.usd + usd, limit < limits.NONE
     cost = f"{'at least ' * used.at_least}${spent:.2f}" if spent or limited else ""
-    passed, now, queue = len(run.plan.passed_ids), time.time(), run.pool.train.names(run.paths)
+    passed, now, queue = (
+        len(run.plan.passed_ids),
+        time.time(),
+        run.pool.train.names(run.paths),
+    )
     rooms = [text.one_line(task, 20) for task, room in queue if room]
     parts = [
         "stopping" if asked_to_stop(run) else "",
@@ -115,10 +140,13 @@ def _sums(run: Run, usd: float) -> str:
 
 
 def _end_early(run: Run | None, error: Exception) -> Stop:
-    """The stop for an error: recorded if the run had begun, and nothing is left half done."""
+    """The stop for an error: recorded if the run had begun, and nothing is left half
+    done."""
     if run is None:
         return _stop_for(error)
-    stop = (asked_to_stop(run) if isinstance(error, StopNow) else None) or _stop_for(error)
+    stop = (asked_to_stop(run) if isinstance(error, StopNow) else None) or _stop_for(
+        error
+    )
     try:
         if run.journal.failed:
             notify(
@@ -137,13 +165,21 @@ def _stop_for(error: Exception) -> Stop:
 
 
 def _headline(run: Run) -> str:
-    """What this run is about to do: how many tasks, where, with which agents, within which limits."""
-    tasks, agents = run.plan.tasks, [run.agents.named(command) for command in run.agents.ladder()]
+    """What this run is about to do: how many tasks, where, with which agents, within
+    which limits."""
+    tasks, agents = (
+        run.plan.tasks,
+        [run.agents.named(command) for command in run.agents.ladder()],
+    )
     to_do = f"{sum(not task.passed for task in tasks)} of {text.count(len(tasks), 'task')} to do"
     named = ", then ".join(text.one_line(agent.command, 160) for agent in agents)
     plain = all(agent.name == "plain" for agent in agents)
     permissions = run.settings.permissions.replace("sandbox", "full") + " permissions"
-    may = "" if plain else f" with {permissions}{' in a sandbox' * bool(run.options.sandbox)}"
+    may = (
+        ""
+        if plain
+        else f" with {permissions}{' in a sandbox' * bool(run.options.sandbox)}"
+    )
     used = limits_words(limits.used(run.limits, run.history), "this run")
     until = f", until {run.options.until}" if run.options.until else ""
     return f"{to_do} on branch {run.branch.name} | {named}{may} | {used}{until}"
@@ -156,7 +192,13 @@ def _say_goodbye(run: Run, stop: Stop) -> None:
     why = text.one_line(stop.reason, 240)  # `status` says all of it
     run.view.last(f"{why} | {passed} of {total} passed{where}", failed=bool(stop.exit))
     ahead = run.branch.name if run.branch.is_ahead else ""
-    known = Status(run.plan, run.history, prd=run.options.prd, words=run.options.words, to_land=ahead)
+    known = Status(
+        run.plan,
+        run.history,
+        prd=run.options.prd,
+        words=run.options.words,
+        to_land=ahead,
+    )
     if steps := next_steps(known, Stopped(stop=stop.word, exit=int(stop.exit))):
         run.view.line(f"next: {'; '.join(steps)}")
 
@@ -170,7 +212,11 @@ def _print_summary(options: Options, stop: Stop, run: Run | None = None) -> None
         with contextlib.suppress(RalphError, OSError):
             _, plan, history = layout.read_state(options.prd)
     try:
-        click.echo(json.dumps(summary(plan, history, stop, run.seconds if run else 0.0)))
+        click.echo(
+            json.dumps(summary(plan, history, stop, run.seconds if run else 0.0))
+        )
     except OSError as error:  # a closed pipe, a full disk: the run ended as it did
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where what python still holds can go at its end
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), 1
+        )  # where what python still holds can go at its end
         complain(f"the summary could not be printed: {error.strerror}")

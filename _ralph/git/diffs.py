@@ -1,4 +1,5 @@
-"""What git holds of passed tasks: their commits, and what these changed, cut to what a page can hold."""
+"""What git holds of passed tasks: their commits, and what these changed, cut to what a
+page can hold."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _KINDS = {b"+": "add", b"-": "del"}
 _LOG = (
     "-c", "core.bigFileThreshold=1m",  # beyond that a file counts as binary
     "log", "-1000", "--grep=^Ralph-Iteration: ", "--ignore-missing", "--no-show-signature",
-    "--full-history", "--sparse",  # also a commit of nothing but files that are not shown
+    # also a commit of nothing but files that are not shown
+    "--full-history", "--sparse",
     "--format=%x00%H%x1f%(trailers:key=Ralph-Iteration,valueonly,unfold,separator=%x2C)%x1f%s",
     "--encoding=UTF-8", "-p", "--shortstat", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames",
     "--submodule=short", "--end-of-options",
@@ -29,7 +31,9 @@ class Change:
     commit: str
     subject: str
     stat: str = ""  # git's own count of what changed
-    lines: list[tuple[str, str]] = field(default_factory=list)  # a kind (file, hunk, add, del, same), a line
+    lines: list[tuple[str, str]] = field(
+        default_factory=list
+    )  # a kind (file, hunk, add, del, same), a line
     cut: int = 0  # the lines that are not among them
     room: int = _LINES
     _kind: str = ""
@@ -54,13 +58,18 @@ class Change:
         if len(self.lines) >= self.room:
             self.cut += 1
             return
-        said = text.redact(text.clean(raw.decode("utf-8", "replace").rstrip("\r\n"))).replace("\n", " ")
-        self.lines.append((self._kind, said if len(said) <= _WIDTH else f"{said[:_WIDTH]} [cut]"))
+        said = text.redact(
+            text.clean(raw.decode("utf-8", "replace").rstrip("\r\n"))
+        ).replace("\n", " ")
+        self.lines.append(
+            (self._kind, said if len(said) <= _WIDTH else f"{said[:_WIDTH]} [cut]")
+        )
 
 
 def passes(git: Git, branch: str, since: str) -> dict[str, Change]:
-    """What the newest passes on `branch`, or merged from it to HEAD, changed after the commit `since`,
-    by iteration. One git call: what it does not tell in time is not there."""
+    """What the newest passes on `branch`, or merged from it to HEAD, changed after the
+    commit `since`, by iteration. One git call: what it does not tell in time is not
+    there."""
     tips = [branch, "HEAD"] if branch.startswith("refs/heads/") else ["HEAD"]
     start = [f"^{since}"] if re.fullmatch(r"[0-9a-f]{40,64}", since) else []
     found: dict[str, Change] = {}
@@ -69,7 +78,9 @@ def passes(git: Git, branch: str, since: str) -> dict[str, Change]:
     with git.stream(*words, timeout=_DEADLINE) as output:
         for raw in output:
             if raw.startswith(b"\0"):
-                commit, iteration, subject = raw[1:].decode("utf-8", "replace").split("\x1f", 2)
+                commit, iteration, subject = (
+                    raw[1:].decode("utf-8", "replace").split("\x1f", 2)
+                )
                 left = _TOTAL - sum(len(one.lines) for one in found.values())
                 change = Change(commit, subject, room=min(left, _LINES))
                 found.setdefault(iteration.strip(), change)

@@ -1,7 +1,9 @@
-"""Patterns of files, as in `protect`, `allow`, `keep` and `when`: read, and matched with names.
+"""Patterns of files, as in `protect`, `allow`, `keep` and `when`: read, and matched
+with names.
 
-Without a slash, a pattern matches in every folder; with one, it starts at the top of the repository, as in
-.gitignore. `*` stays within a folder, `**` crosses folders, and a folder means everything in it.
+Without a slash, a pattern matches in every folder; with one, it starts at the top of
+the repository, as in .gitignore. `*` stays within a folder, `**` crosses folders, and a
+folder means everything in it.
 """
 
 from __future__ import annotations
@@ -20,12 +22,17 @@ _KINDS = table("files.json")
 
 
 def normal(pattern: str, where: str) -> str:
-    """The one form of a pattern; BadInput, with the form that is meant, for what would protect nothing."""
+    """The one form of a pattern; BadInput, with the form that is meant, for what would
+    protect nothing."""
     said = pattern.strip()
     for wrong, why, meant in _KINDS["refused patterns"]:
         if re.search(wrong, said):
-            raise BadInput(f"{where}: {text.one_line(repr(pattern), 80)}: {why}; expected {meant}")
-    from_top = "/" in said.rstrip("/")  # as in .gitignore: a slash at the end says nothing of where
+            raise BadInput(
+                f"{where}: {text.one_line(repr(pattern), 80)}: {why}; expected {meant}"
+            )
+    from_top = "/" in said.rstrip(
+        "/"
+    )  # as in .gitignore: a slash at the end says nothing of where
     parts = [part for part in said.split("/") if part not in ("", ".")]
     if not parts or said.endswith(("/", "/.")):
         parts = [*([] if from_top or not parts else ["**"]), *parts, "**"]
@@ -33,12 +40,15 @@ def normal(pattern: str, where: str) -> str:
     whole = re.sub(r"(^|/)\*\*\*+(?=/|$)", r"\1**", whole)
     whole = re.sub(r"(?<![^/])\*\*(/\*\*)+(?![^/])", "**", whole)
     whole = re.sub(r"(?<![^/])\*\*/\*$", "**", whole)
-    kept = re.match(r"(?!\*\*$)[^/]+$|[!:^~$'\"`\s]|\w:", whole)  # else it would read as something else
+    kept = re.match(
+        r"(?!\*\*$)[^/]+$|[!:^~$'\"`\s]|\w:", whole
+    )  # else it would read as something else
     return f"/{whole}" if from_top and kept else whole
 
 
 def folded(name: str) -> str:
-    """What all spellings of a name share on a disk that tells neither cases nor Unicode forms apart."""
+    """What all spellings of a name share on a disk that tells neither cases nor Unicode
+    forms apart."""
     return unicodedata.normalize("NFC", name).casefold()
 
 
@@ -52,7 +62,9 @@ def matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
     known = set(patterns)
     plain = plain_names(known)
     rest = re.compile("|".join(map(_expression, known - plain)) or "(?!)", re.DOTALL)
-    return lambda name: not plain.isdisjoint(name.split("/")) or rest.fullmatch(name) is not None
+    return lambda name: (
+        not plain.isdisjoint(name.split("/")) or rest.fullmatch(name) is not None
+    )
 
 
 def unmatched(patterns: Iterable[str], names: Iterable[str]) -> list[str]:
@@ -74,14 +86,18 @@ def uncovered_tests(patterns: Iterable[str], names: Iterable[str]) -> list[str]:
 
 
 def _expression(pattern: str) -> str:
-    """A pattern as a regular expression. What is spelt the same matches, too, as [id].js does [id].js."""
+    """A pattern as a regular expression. What is spelt the same matches, too, as
+    [id].js does [id].js."""
     whole = pattern.strip("/") if "/" in pattern else f"**/{pattern}"
     glob = re.sub(rf"(?<![^/])\*\*(/|$)|{_CLASS}|.", _piece, whole, flags=re.DOTALL)
     return rf"(?:{re.escape(whole)}|{glob})(?:/.*)?"
 
 
 def _piece(token: re.Match[str]) -> str:
-    """The expression for one piece of a pattern; but for `**`, none stands for a slash."""
+    """The expression for one piece of a pattern; but for `**`, none stands for a
+    slash."""
     known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "/": "/"}
     one = re.sub(r"^\[\^", "[!", token[0])
-    return known.get(one) or "(?!/)" + fnmatch.translate(one)[len("(?s:") : -len(r")\Z")]
+    return (
+        known.get(one) or "(?!/)" + fnmatch.translate(one)[len("(?s:") : -len(r")\Z")]
+    )

@@ -1,4 +1,5 @@
-"""One attempt: a function from a commit to a commit. The agent works in a workspace, in a worker."""
+"""One attempt: a function from a commit to a commit. The agent works in a workspace, in
+a worker."""
 
 from __future__ import annotations
 
@@ -34,20 +35,24 @@ from _ralph.state.records import AttemptBegan
 
 
 def begin(run: Run, task: Task) -> Attempt:
-    """Decide where the next attempt at `task` starts, which agent works it and what it may spend; write the
-    `start` record."""
+    """Decide where the next attempt at `task` starts, which agent works it and what it
+    may spend; write the `start` record."""
     history = run.history.of(task)
     agent = run.agents.agent(task)
     require_agent(run, agent)  # the plan may have changed since
     number, iteration = history.attempts + 1, run.history.iteration + 1
-    attempt = Attempt(task, number, iteration, agent, run.pool.free_worker, new_id(run, task))
+    attempt = Attempt(
+        task, number, iteration, agent, run.pool.free_worker, new_id(run, task)
+    )
     attempt.share = (run.share or attempt.share).within(share_of(task, history))
     tip, attempt.recent = run.branch.look()
     attempt.base = require_verified(run, tip)
     if history.left:
         resume_work(run, attempt)
     trim_logs(run.paths, [other.iteration for other in run.pool.attempts])
-    for old in run.paths.logs.glob(f"{attempt.name}[.-]*"):  # an older run's would be counted as spent
+    for old in run.paths.logs.glob(
+        f"{attempt.name}[.-]*"
+    ):  # an older run's would be counted as spent
         files.clear(old)
     compile_prompt(run.settings.prompt)
     run.write(
@@ -69,22 +74,35 @@ def begin(run: Run, task: Task) -> Attempt:
 
 
 def resume_work(run: Run, attempt: Attempt) -> None:
-    """Start from what earlier attempts at this task left, merged with the tip, with git's markers where that
-    conflicts; clean in the last attempt, and if the work is built on commits that are no longer there."""
+    """Start from what earlier attempts at this task left, merged with the tip, with
+    git's markers where that conflicts; clean in the last attempt, and if the work is
+    built on commits that are no longer there."""
     history = run.history.of(attempt.task)
     before = run.branch.commit(history.left, history.base, "ralph: unfinished work\n")
     if history.lacks == "judge" or (history.lacks and before != history.base):
-        attempt.leftover, attempt.base, attempt.left = history.lacks, history.base, history.left
-        attempt.agent = run.agents.named(history.command) if history.command else attempt.agent
+        attempt.leftover, attempt.base, attempt.left = (
+            history.lacks,
+            history.base,
+            history.left,
+        )
+        attempt.agent = (
+            run.agents.named(history.command) if history.command else attempt.agent
+        )
         ended = Outcome.DONE if history.lacks == "judge" else Outcome.INTERRUPTED
-        attempt.result = AgentResult(ended, "an attempt was cut off; what it left was checked")
+        attempt.result = AgentResult(
+            ended, "an attempt was cut off; what it left was checked"
+        )
         return
-    dropped = history.base != attempt.base and not run.branch.contains(history.base, attempt.base)
+    dropped = history.base != attempt.base and not run.branch.contains(
+        history.base, attempt.base
+    )
     if dropped or (is_last(run, attempt) and not history.conflicted):
         attempt.clean = True
         if before != history.base:
             attempt.earlier = run.branch.park(before, f"{attempt.name}-before")
-            attempt.notices.append(f"it started clean; earlier work is parked at {attempt.earlier}")
+            attempt.notices.append(
+                f"it started clean; earlier work is parked at {attempt.earlier}"
+            )
         return
     merged = merge(run.git, attempt.base, before)
     attempt.left, attempt.conflict = merged.tree, history.conflict
@@ -95,7 +113,9 @@ def resume_work(run: Run, attempt: Attempt) -> None:
 
 def is_last(run: Run, attempt: Attempt) -> bool:
     """Whether it is the task's last attempt, which starts clean."""
-    return attempt.number > 1 and attempt.number >= attempts_at(run.limits, attempt.task)
+    return attempt.number > 1 and attempt.number >= attempts_at(
+        run.limits, attempt.task
+    )
 
 
 async def work(run: Run, attempt: Attempt) -> None:
@@ -119,32 +139,53 @@ async def _work(run: Run, attempt: Attempt) -> Worked:
     if attempt.cannot_pass:
         result = AgentResult(Outcome.FAILED, "its agent was not started")
         return Worked(result=result, left=attempt.left, notices=attempt.notices)
-    return await run.in_worker(lambda inside: work_here(inside, attempt), Worked, attempt.worker)
+    return await run.in_worker(
+        lambda inside: work_here(inside, attempt), Worked, attempt.worker
+    )
 
 
 def take(run: Run, attempt: Attempt, worked: Worked) -> None:
-    """Copy what a worker found into the attempt. What waits for the clean room is protected from `git gc`; in
-    there it is as a candidate."""
-    attempt.result, attempt.began, attempt.said = worked.result, worked.began, worked.said
+    """Copy what a worker found into the attempt. What waits for the clean room is
+    protected from `git gc`; in there it is as a candidate."""
+    attempt.result, attempt.began, attempt.said = (
+        worked.result,
+        worked.began,
+        worked.said,
+    )
     attempt.left, attempt.tree = worked.left, worked.tree
     attempt.changed, attempt.changes = worked.changed, worked.changes
-    attempt.restored, attempt.protected, attempt.notices = worked.restored, worked.protected, worked.notices
+    attempt.restored, attempt.protected, attempt.notices = (
+        worked.restored,
+        worked.protected,
+        worked.notices,
+    )
     if attempt.left and (run.pool.train.line or attempt.left != attempt.tree):
         run.branch.pin_attempt(attempt.worker, attempt.left)
 
 
 def work_here(run: Run, attempt: Attempt) -> Worked:
-    """Prepare the workspace, run the agent there between two snapshots; what it left."""
+    """Prepare the workspace, run the agent there between two snapshots; what it
+    left."""
     if attempt.leftover:
         return _worked(run, attempt, attempt.left)
-    place, base = run.places.workspace(attempt.worker, attempt.task.allow), run.git.tree(attempt.base)
-    tree = put_back(run, attempt, attempt.left)[0] if attempt.left else base  # the prompt says what
+    place, base = (
+        run.places.workspace(attempt.worker, attempt.task.allow),
+        run.git.tree(attempt.base),
+    )
+    tree = (
+        put_back(run, attempt, attempt.left)[0] if attempt.left else base
+    )  # the prompt says what
     run.view.doing("preparing the workspace")
     red = prepare_workspace(run, place, tree, attempt.base, attempt.name)
-    if red and (tree == base or prepare_workspace(run, place, base, attempt.base, f"{attempt.name}-tip")):
+    if red and (
+        tree == base
+        or prepare_workspace(run, place, base, attempt.base, f"{attempt.name}-tip")
+    ):
         raise SetupFailed(setup_failed(red))
     if red and (red := prepare_workspace(run, place, tree, attempt.base, attempt.name)):
-        attempt.notices.append(f"setup {red.outcome} in the workspace, on the task's unfinished work")
+        attempt.notices.append(
+            f"setup {red.outcome} in the workspace, on the task's unfinished work"
+        )
     copies = place.copy_state()
     files.clear(run.paths.handoff(attempt.worker))
     results = files.clear(run.paths.results(attempt.worker))
@@ -155,8 +196,12 @@ def work_here(run: Run, attempt: Attempt) -> Worked:
         run.branch.pin_attempt(attempt.worker, start.tree, start.snapshot)
     place.note_start(start)
     attempt.began = time.time()
-    run.view.doing(f"attempt {attempt.number} of {attempts_at(run.limits, attempt.task)}")
-    attempt.result = run_role(run, attempt.agent, prompt, attempt.name, env, attempt.share, place.root)
+    run.view.doing(
+        f"attempt {attempt.number} of {attempts_at(run.limits, attempt.task)}"
+    )
+    attempt.result = run_role(
+        run, attempt.agent, prompt, attempt.name, env, attempt.share, place.root
+    )
     if run.control.orphaned:
         raise StopNow
     return _left_behind(run, attempt, place, start, copies)
@@ -165,27 +210,43 @@ def work_here(run: Run, attempt: Attempt) -> Worked:
 def put_back(
     run: Run, attempt: Attempt, tree: str, changed: Changed | None = None
 ) -> tuple[str, dict[str, Entry], list[str]]:
-    """`tree` with what is protected as in the base, from which `changed` tells it apart if that is known, but
-    for what the task may change; what that is, as it was, and the new files under protected patterns that
-    stay."""
+    """`tree` with what is protected as in the base, from which `changed` tells it apart
+    if that is known, but for what the task may change; what that is, as it was, and the
+    new files under protected patterns that stay."""
     allow = attempt.task.allow
-    return restore(run.git, attempt.base, tree, run.plan.protected, allow, run.places.state(allow), changed)
+    return restore(
+        run.git,
+        attempt.base,
+        tree,
+        run.plan.protected,
+        allow,
+        run.places.state(allow),
+        changed,
+    )
 
 
-def _left_behind(run: Run, attempt: Attempt, place: Place, start: Start, copies: dict[str, bytes]) -> Worked:
-    """What an attempt left in its workspace, where `copies` of ralph's own files were put."""
+def _left_behind(
+    run: Run, attempt: Attempt, place: Place, start: Start, copies: dict[str, bytes]
+) -> Worked:
+    """What an attempt left in its workspace, where `copies` of ralph's own files were
+    put."""
     if not place.exists:
         place.open()
         gone = "the workspace was removed or replaced, or the machine restarted; all work in it is lost"
         return Worked(
-            result=attempt.result, left=attempt.left, notices=[*attempt.notices, gone], began=attempt.began
+            result=attempt.result,
+            left=attempt.left,
+            notices=[*attempt.notices, gone],
+            began=attempt.began,
         )
     handoff = files.read_regular(run.paths.handoff(attempt.worker), 65536) or b""
     changed = _changed_copies(run, place, copies)
     removed = place.remove_unusable(start.tree)
     after, refused = place.snapshot(start.tree)
     left, work, left_out, large = place.work(start, after)
-    worked = _worked(run, attempt, left, work if start.tree == run.git.tree(attempt.base) else None)
+    worked = _worked(
+        run, attempt, left, work if start.tree == run.git.tree(attempt.base) else None
+    )
     worked.restored += [*left_out, *changed.values()]
     rulebook = run.git.name_of(run.paths.rulebook)
     worked.protected += [rulebook] if rulebook in changed else []
@@ -194,8 +255,11 @@ def _left_behind(run: Run, attempt: Attempt, place: Place, start: Start, copies:
     return worked
 
 
-def _worked(run: Run, attempt: Attempt, left: str, changed: Changed | None = None) -> Worked:
-    """The result of an attempt that left this tree: the tree itself, and without what does not count."""
+def _worked(
+    run: Run, attempt: Attempt, left: str, changed: Changed | None = None
+) -> Worked:
+    """The result of an attempt that left this tree: the tree itself, and without what
+    does not count."""
     tree, back, new = put_back(run, attempt, left, changed)
     lines = [f"{text.one_line(name)} is new under a protected pattern" for name in new]
     left_out = " (new and protected; left out)"
@@ -206,7 +270,10 @@ def _worked(run: Run, attempt: Attempt, left: str, changed: Changed | None = Non
         tree=tree,
         changed=names,
         changes=changed_lines,
-        restored=[text.one_line(name) + left_out * (not was.exists) for name, was in back.items()],
+        restored=[
+            text.one_line(name) + left_out * (not was.exists)
+            for name, was in back.items()
+        ],
         protected=[text.one_line(name) for name in back],
         notices=[*attempt.notices, *lines],
         began=attempt.began,
@@ -214,27 +281,36 @@ def _worked(run: Run, attempt: Attempt, left: str, changed: Changed | None = Non
 
 
 def _changed_copies(run: Run, place: Place, copies: dict[str, bytes]) -> dict[str, str]:
-    """A line for each of ralph's own files of which the agent changed the copy in its workspace, by name."""
-    now = {name: files.read_regular(place.root / name, len(data) + 1) for name, data in copies.items()}
+    """A line for each of ralph's own files of which the agent changed the copy in its
+    workspace, by name."""
+    now = {
+        name: files.read_regular(place.root / name, len(data) + 1)
+        for name, data in copies.items()
+    }
     changed = [name for name, data in copies.items() if now[name] != data]
     plan = run.git.name_of(run.paths.prd)
-    how = {plan: prd.differences(run.plan, place.root / plan)} if plan in changed else {}
+    how = (
+        {plan: prd.differences(run.plan, place.root / plan)} if plan in changed else {}
+    )
     does_not_count = "what is changed in it does not count"
     return {
-        name: f"{text.one_line(name)} ({how.get(name) or 'a copy'}; {does_not_count})" for name in changed
+        name: f"{text.one_line(name)} ({how.get(name) or 'a copy'}; {does_not_count})"
+        for name in changed
     }
 
 
 def salvage(run: Run, attempt: Attempt) -> None:
-    """Take what an attempt left that was cut off, if its agent had started. If the worker that takes it is
-    killed, too, this work is lost."""
+    """Take what an attempt left that was cut off, if its agent had started. If the
+    worker that takes it is killed, too, this work is lost."""
     place = run.places.workspace(attempt.worker, attempt.task.allow)
     start = place.noted_start()
     if start is None or start.attempt != attempt.id:
         ready = files.read_regular(run.paths.private / f"work-{attempt.worker}.ready")
         if attempt.id or ready != str(attempt.iteration).encode():
             return
-        base = run.git.tree(attempt.base)  # of version 0.2, which took all that differs from it for work
+        base = run.git.tree(
+            attempt.base
+        )  # of version 0.2, which took all that differs from it for work
         start = Start("", base, base)
         place.hide([*place.noted()[1], ".ralph"])
     noted = start
@@ -247,9 +323,12 @@ def salvage(run: Run, attempt: Attempt) -> None:
         take(run, attempt, run.wait(run.in_worker(look, Worked)))
 
 
-def prepare_workspace(run: Run, place: Place, tree: str, head: str, name: str) -> CheckResult | None:
-    """Check out `tree` in a workspace, with HEAD at `head`. One that belongs to another stamp is made anew,
-    with `setup`; the result of that if it is red. Nothing that setup made is work."""
+def prepare_workspace(
+    run: Run, place: Place, tree: str, head: str, name: str
+) -> CheckResult | None:
+    """Check out `tree` in a workspace, with HEAD at `head`. One that belongs to another
+    stamp is made anew, with `setup`; the result of that if it is red. Nothing that
+    setup made is work."""
     stamp, (noted, made_before) = run.places.stamp(tree), place.noted()
     if noted != stamp:
         place.remove()
@@ -267,13 +346,16 @@ def prepare_workspace(run: Run, place: Place, tree: str, head: str, name: str) -
     if result and not result.ok:
         return result
     if result and place.git("diff", "--name-only", tree, check=False, timeout=BULK):
-        stamp = ""  # what setup did to tracked files the next checkout undoes, so the place is used once
+        # what setup did to tracked files the next checkout undoes, so the place is used
+        # once
+        stamp = ""
     place.note(stamp, dict.fromkeys(made))
     return None
 
 
 def prompt_for(run: Run, attempt: Attempt, red_setup: CheckResult | None = None) -> str:
-    """The prompt of this attempt; `red_setup` is what `setup` said, if it is red on the task's work."""
+    """The prompt of this attempt; `red_setup` is what `setup` said, if it is red on the
+    task's work."""
     task, history = attempt.task, run.history.of(attempt.task)
     checks = checks_of(run, task)
     own = run.results.before.get(task.key, {})
@@ -281,7 +363,11 @@ def prompt_for(run: Run, attempt: Attempt, red_setup: CheckResult | None = None)
     before = [run.results.newest(attempt.base, check.command) for check in checks]
     red = {result.command for result in before if result and not result.ok}
     red |= {command for command, ok in own.items() if not ok}
-    failing = [result.tests for result in before if result and result.tests and result.tests.failed]
+    failing = [
+        result.tests
+        for result in before
+        if result and result.tests and result.tests.failed
+    ]
     values = prompt_values(
         run.plan, task, run.history, run.paths, checks,
         handoff=run.paths.handoff(attempt.worker),
@@ -302,7 +388,12 @@ def prompt_for(run: Run, attempt: Attempt, red_setup: CheckResult | None = None)
 def preview(run: Run, task: Task) -> str:
     """The prompt that an attempt would get now; nothing is run."""
     history = run.history
-    attempt = Attempt(task, history.of(task).attempts + 1, history.iteration + 1, run.agents.agent(task))
+    attempt = Attempt(
+        task,
+        history.of(task).attempts + 1,
+        history.iteration + 1,
+        run.agents.agent(task),
+    )
     attempt.base, attempt.left = run.branch.tip() or "HEAD", history.of(task).left
     attempt.recent = run.branch.recent(attempt.base)
     attempt.clean = is_last(run, attempt)
@@ -314,7 +405,9 @@ async def examine(run: Run, turn: Turn) -> None:
     attempt = turn.attempt
     attempt.tests = changed_tests(run, attempt)
     if run.control.stop_now:
-        attempt.result = replace(attempt.result, outcome=Outcome.INTERRUPTED, reason="ralph was stopped")
+        attempt.result = replace(
+            attempt.result, outcome=Outcome.INTERRUPTED, reason="ralph was stopped"
+        )
     elif needs_checks(attempt):
         await check_candidate(run, turn)
     attempt.handoff = handoff_of(attempt)
@@ -323,7 +416,9 @@ async def examine(run: Run, turn: Turn) -> None:
     run.results.forget_old_tests(run.pool.train.rooms)
     if attempt.verdict is Verdict.FAILED and attempt.base != attempt.tip:
         between = "; ".join(run.branch.log(f"{attempt.base}..{attempt.tip}"))
-        attempt.notices.append(f"checked on top of what was committed meanwhile: {between}")
+        attempt.notices.append(
+            f"checked on top of what was committed meanwhile: {between}"
+        )
     turn.end()
     if turn.ahead:
         run.view.doing("in line to land", attempt.worker)

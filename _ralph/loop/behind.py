@@ -1,4 +1,5 @@
-"""The other side of a prefix, a sandbox, too: what must be true there before an agent is paid."""
+"""The other side of a prefix, a sandbox, too: what must be true there before an agent
+is paid."""
 
 from __future__ import annotations
 
@@ -46,11 +47,14 @@ _WRONG = {
 
 
 def require_other_side(run: Run, tip: str, agents: Sequence[Agent]) -> set[str]:
-    """BadInput where commands behind the prefix could not work on the commit `tip`, AgentUnavailable where
-    one of the `agents` is missing there; what is there of their keys and logins, as rows name them."""
+    """BadInput where commands behind the prefix could not work on the commit `tip`,
+    AgentUnavailable where one of the `agents` is missing there; what is there of their
+    keys and logins, as rows name them."""
     if run.places.prefix is None:
         return set()
-    result = run.wait(run.in_worker(lambda inside: look(inside, tip, agents), Checked)).checks[0]
+    result = run.wait(
+        run.in_worker(lambda inside: look(inside, tip, agents), Checked)
+    ).checks[0]
     if not result.ok and result.exit == 84:
         missing = text.last_line(result.tail)
         raise AgentUnavailable(
@@ -59,16 +63,27 @@ def require_other_side(run: Run, tip: str, agents: Sequence[Agent]) -> set[str]:
     if why := what_is_wrong(run, result):
         raise BadInput(f"{run.places.prefix}: {why}")
     run.places.prefix = replace(run.places.prefix, foreign=_FOREIGN in result.tail)
-    return {line.removeprefix(_LOGIN) for line in result.tail.splitlines() if line.startswith(_LOGIN)}
+    return {
+        line.removeprefix(_LOGIN)
+        for line in result.tail.splitlines()
+        if line.startswith(_LOGIN)
+    }
 
 
 def look(run: Run, tip: str, agents: Sequence[Agent]) -> Checked:
     """Look at the other side, in the place of a role that holds `tip`."""
     place = place_of_role(run, tip)
-    programs = [registry.found(agent.program) if run.places.here else agent.program for agent in agents]
+    programs = [
+        registry.found(agent.program) if run.places.here else agent.program
+        for agent in agents
+    ]
     logins = [name for agent in agents for name in registry.credential_names(agent)]
-    check = Check("prefix", ("/bin/sh", "-c", _SCRIPT, "sh", *programs, "--", *logins), _PATIENCE)
-    result = run.places.run(check, place.root, "prefix", "before the work: ", stdin=b"ralph\n")
+    check = Check(
+        "prefix", ("/bin/sh", "-c", _SCRIPT, "sh", *programs, "--", *logins), _PATIENCE
+    )
+    result = run.places.run(
+        check, place.root, "prefix", "before the work: ", stdin=b"ralph\n"
+    )
     if result is None:
         raise StopNow
     return Checked(checks=[result])
@@ -83,7 +98,9 @@ def what_is_wrong(run: Run, result: CheckResult) -> str:
     }
     if not result.ok:
         known = _WRONG.get(result.exit or 0, "")
-        said = text.one_line(result.tail[-300:], 300)  # its last line may only name a manual
+        said = text.one_line(
+            result.tail[-300:], 300
+        )  # its last line may only name a manual
         return known.format(**values) if known else f"{result.outcome}: {said}"
     if files.read_regular(run.paths.role / _SEEN) is None:
         return f"what it writes in the place {run.paths.role} is not seen here; both sides need the same path"

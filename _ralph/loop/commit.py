@@ -1,5 +1,6 @@
-"""From a tree to a commit, as `git commit` does it: the commit hooks in the clean room, the message, ralph's
-trailers. What the hooks make of the work is what the checks then see, and what lands."""
+"""From a tree to a commit, as `git commit` does it: the commit hooks in the clean room,
+the message, ralph's trailers. What the hooks make of the work is what the checks then
+see, and what lands."""
 
 from __future__ import annotations
 
@@ -18,25 +19,42 @@ from _ralph.loop.run import Run
 from _ralph.model import CheckResult, Task
 
 _HELPFUL = ("feat: {{ task.title }}", "feat: {{ task.title|lower }}")
-"""Templates of messages that a hook may want: conventional commits, also with their rule for letters."""
+"""Templates of messages that a hook may want: conventional commits, also with their
+rule for letters."""
 _SUBJECT = 72
-"""Characters of a subject at most: git's convention, and a rule of most linters of messages."""
-_OWN = re.compile(r"^Ralph-(Iteration|Agent|Attempt)\s*:.*\n?", re.IGNORECASE | re.MULTILINE)
+"""Characters of a subject at most: git's convention, and a rule of most linters of
+messages."""
+_OWN = re.compile(
+    r"^Ralph-(Iteration|Agent|Attempt)\s*:.*\n?", re.IGNORECASE | re.MULTILINE
+)
 
 
-def message_for(run: Run, task: Task, iteration: int, attempt: int, template: str = "") -> str:
-    """The message of a passed task's commit, without ralph's trailers: the plan's template, for which a title
-    that is a sentence loses its full stop, and a long one its end."""
+def message_for(
+    run: Run, task: Task, iteration: int, attempt: int, template: str = ""
+) -> str:
+    """The message of a passed task's commit, without ralph's trailers: the plan's
+    template, for which a title that is a sentence loses its full stop, and a long one
+    its end."""
 
     def rendered(title: str) -> str:
-        values = {"task": replace(task, title=title), "iteration": iteration, "attempt": attempt}
-        return render_message(template or run.settings.commit, values, f"{run.paths.prd.name}: commit")
+        values = {
+            "task": replace(task, title=title),
+            "iteration": iteration,
+            "attempt": attempt,
+        }
+        return render_message(
+            template or run.settings.commit, values, f"{run.paths.prd.name}: commit"
+        )
 
     title = text.one_line(task.title, 1000)
     title = title if title.endswith("..") else title.removesuffix(".")
     made = rendered(title)
     too_long = len(made.partition("\n")[0]) - _SUBJECT
-    return made if too_long <= 0 else rendered(text.one_line(title, max(len(title) - too_long, 20)))
+    return (
+        made
+        if too_long <= 0
+        else rendered(text.one_line(title, max(len(title) - too_long, 20)))
+    )
 
 
 def message_of(run: Run, attempt: Attempt) -> str:
@@ -45,7 +63,8 @@ def message_of(run: Run, attempt: Attempt) -> str:
 
 
 def whole_message(run: Run, attempt: Attempt) -> str:
-    """The message of an attempt's commit where no hook has a say in it, with ralph's trailers."""
+    """The message of an attempt's commit where no hook has a say in it, with ralph's
+    trailers."""
     said = message_of(run, attempt)
     if "\n" in said:
         return _with_trailers(run, said, attempt)
@@ -53,25 +72,37 @@ def whole_message(run: Run, attempt: Attempt) -> str:
 
 
 def _trailers(attempt: Attempt) -> list[str]:
-    agent = text.middle(attempt.command, 86)  # linters of messages refuse lines of more than 100
-    return [f"Ralph-Iteration: {attempt.iteration}", f"Ralph-Agent: {agent}", f"Ralph-Attempt: {attempt.id}"]
+    agent = text.middle(
+        attempt.command, 86
+    )  # linters of messages refuse lines of more than 100
+    return [
+        f"Ralph-Iteration: {attempt.iteration}",
+        f"Ralph-Agent: {agent}",
+        f"Ralph-Attempt: {attempt.id}",
+    ]
 
 
 def _with_trailers(run: Run, said: str, attempt: Attempt) -> str:
-    """A message as hooks left it, with ralph's trailers at its end. They say what landed after a kill, so
-    nobody else may write such lines: a hook can be the agent's."""
+    """A message as hooks left it, with ralph's trailers at its end. They say what
+    landed after a kill, so nobody else may write such lines: a hook can be the
+    agent's."""
     given = [f"--trailer={trailer}" for trailer in _trailers(attempt)]
     plain = ("--no-divider", "--where=end", "--if-exists=add", "--if-missing=add")
     stdin = f"{_OWN.sub('', said).strip()}\n".encode("utf-8", "replace")
-    return run.git("-c", "trailer.separators=:", "interpret-trailers", *plain, *given, stdin=stdin)
+    return run.git(
+        "-c", "trailer.separators=:", "interpret-trailers", *plain, *given, stdin=stdin
+    )
 
 
 def commit_in_room(run: Run, attempt: Attempt) -> Checked:
-    """Make the commit of an attempt's candidate: `pre-commit` runs on its files as staged, what it rewrites
-    becomes the tree, the hooks for messages see ralph's without its trailers. The commit, and what the hooks
-    said; where one is red it is the candidate as it was, and where `setup` is, that is the only result."""
+    """Make the commit of an attempt's candidate: `pre-commit` runs on its files as
+    staged, what it rewrites becomes the tree, the hooks for messages see ralph's
+    without its trailers. The commit, and what the hooks said; where one is red it is
+    the candidate as it was, and where `setup` is, that is the only result."""
     run.view.doing("running commit hooks")
-    room = Room.at(run.places, run.paths.room_of(attempt.room), attempt.variables(run.paths))
+    room = Room.at(
+        run.places, run.paths.room_of(attempt.room), attempt.variables(run.paths)
+    )
 
     def work() -> Checked:
         if setup := room.prepare(attempt.commit, attempt.name):
@@ -84,16 +115,21 @@ def commit_in_room(run: Run, attempt: Attempt) -> Checked:
         found = Checked(commit=attempt.commit, checks=results)
         if not found.red:
             words = _with_trailers(run, said, attempt)
-            found.commit = run.branch.commit(tree, attempt.tip, words, sign=run.branch.signs)
+            found.commit = run.branch.commit(
+                tree, attempt.tip, words, sign=run.branch.signs
+            )
             run.branch.pin_candidate(found.commit, attempt.room)
         return found
 
     return in_room(run, room, attempt.commit, work)
 
 
-def _pre_commit(run: Run, attempt: Attempt, room: Room) -> tuple[str, list[CheckResult]]:
-    """Run the `pre-commit` hook; the tree that it leaves, with what is protected as before, and its result.
-    One that rewrote files and failed, as formatters do, runs once more."""
+def _pre_commit(
+    run: Run, attempt: Attempt, room: Room
+) -> tuple[str, list[CheckResult]]:
+    """Run the `pre-commit` hook; the tree that it leaves, with what is protected as
+    before, and its result. One that rewrote files and failed, as formatters do, runs
+    once more."""
     tree, allow = run.git.tree(attempt.commit), attempt.task.allow
     for _ in range(2):
         room.hold(tree, attempt.tip)
@@ -101,23 +137,37 @@ def _pre_commit(run: Run, attempt: Attempt, room: Room) -> tuple[str, list[Check
         if not result or not room.place.exists:
             break
         before, tree = tree, room.staged()
-        tree, _, _ = restore(run.git, attempt.tip, tree, run.plan.protected, allow, run.places.state(allow))
+        tree, _, _ = restore(
+            run.git,
+            attempt.tip,
+            tree,
+            run.plan.protected,
+            allow,
+            run.places.state(allow),
+        )
         if result.ok or tree == before:
             break
     return tree, [result] if result else []
 
 
 def try_messages(
-    run: Run, commit: str, wanted: Sequence[tuple[Task, str]], number: int = 1, held: bool = False
+    run: Run,
+    commit: str,
+    wanted: Sequence[tuple[Task, str]],
+    number: int = 1,
+    held: bool = False,
 ) -> Checked:
-    """Try messages of ralph's with the hooks that see them, on the files of `commit`: the sentence about the
-    first of these tasks whose message they refuse. `held` says that the room of this `number` holds these
-    files as earlier checks left them. If `setup` is red, it is the only result."""
+    """Try messages of ralph's with the hooks that see them, on the files of `commit`:
+    the sentence about the first of these tasks whose message they refuse. `held` says
+    that the room of this `number` holds these files as earlier checks left them. If
+    `setup` is red, it is the only result."""
     room = Room.at(run.places, run.paths.room_of(number))
 
     def work() -> Checked:
         found = Checked(commit=commit)
-        if not (held and room.go_on(commit)) and (setup := room.prepare(commit, "message")):
+        if not (held and room.go_on(commit)) and (
+            setup := room.prepare(commit, "message")
+        ):
             found.checks = [setup]
             return found
         for task, own in wanted:
@@ -148,11 +198,18 @@ def _red(room: Room, own: str) -> CheckResult | None:
 
 
 def _refusal(run: Run, room: Room, task: Task, own: str, red: CheckResult) -> str:
-    """The sentence about a message that a hook refuses, with the template that it lets pass, if any."""
+    """The sentence about a message that a hook refuses, with the template that it lets
+    pass, if any."""
     others = () if red.timed_out else _HELPFUL
-    helpful = (one for one in others if not _red(room, message_for(run, task, 1, 1, one)))
+    helpful = (
+        one for one in others if not _red(room, message_for(run, task, 1, 1, one))
+    )
     template = next(helpful, "")
-    help = f'"commit": "{template}", which it lets pass' if template else 'another "commit"'
+    help = (
+        f'"commit": "{template}", which it lets pass'
+        if template
+        else 'another "commit"'
+    )
     why = text.one_line(text.tail(red.tail, 600), 300)
     return (
         f"the hook {red.name} refuses ralph's message {text.one_line(own, 80)!r} for {task.id}; "
@@ -161,8 +218,9 @@ def _refusal(run: Run, room: Room, task: Task, own: str, red: CheckResult) -> st
 
 
 def in_room(run: Run, room: Room, commit: str, work: Callable[[], Checked]) -> Checked:
-    """The result of `work` in the room, with its notices; red where git did not end there. StopNow if ralph
-    was stopped, SetupFailed if it is red and the prefix does not answer."""
+    """The result of `work` in the room, with its notices; red where git did not end
+    there. StopNow if ralph was stopped, SetupFailed if it is red and the prefix does
+    not answer."""
     try:
         found = work()
     except Late as error:  # a file of terabytes, from a hook or a check, or a FIFO called .gitattributes

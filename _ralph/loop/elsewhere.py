@@ -1,5 +1,5 @@
-"""What would make checks test something else than the work: programs and paths of home, and a Python that all
-places share."""
+"""What would make checks test something else than the work: programs and paths of home,
+and a Python that all places share."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _PYTHON = re.compile(r"python[\d.]*|pytest|py\.test|tox|nox|mypy")
 
 
 def require_own_files(plan: Plan, root: Path, env: Mapping[str, str]) -> None:
-    """BadInput for a check, or a setup, that would use files of home at `root`, by its path or by the PATH in
-    the environment `env`."""
+    """BadInput for a check, or a setup, that would use files of home at `root`, by its
+    path or by the PATH in the environment `env`."""
     checks = [*plan.checks, *(check for task in plan.tasks for check in task.checks)]
     commands = [(f"check {check.name}", check.command) for check in checks]
     commands += [("setup", plan.setup.run)] if plan.setup else []
@@ -44,12 +44,21 @@ def require_own_files(plan: Plan, root: Path, env: Mapping[str, str]) -> None:
             )
 
 
-def shared_python(env: Mapping[str, str], places: Path, home: Path, commands: Iterable[str]) -> str:
-    """What is wrong with the Python that `commands` use in the place that the environment `env` is for: the
-    sentence about a package that is installed from home, or from another of the `places`; else nothing."""
+def shared_python(
+    env: Mapping[str, str], places: Path, home: Path, commands: Iterable[str]
+) -> str:
+    """What is wrong with the Python that `commands` use in the place that the
+    environment `env` is for: the sentence about a package that is installed from home,
+    or from another of the `places`; else nothing."""
     place = places / env.get("RALPH_PLACE", "")
-    bare = any(_PYTHON.fullmatch(word) for command in commands for word in _STARTED.findall(command))
-    for site in dict.fromkeys([*place.glob(".venv/lib/python*/site-packages"), *_sites(env, place)]):
+    bare = any(
+        _PYTHON.fullmatch(word)
+        for command in commands
+        for word in _STARTED.findall(command)
+    )
+    for site in dict.fromkeys(
+        [*place.glob(".venv/lib/python*/site-packages"), *_sites(env, place)]
+    ):
         own = site.is_relative_to(place)
         for link in _links(site):
             source = read_text(link)
@@ -65,15 +74,19 @@ def shared_python(env: Mapping[str, str], places: Path, home: Path, commands: It
 
 
 def _names_home(command: str, root: Path, env: Mapping[str, str]) -> str:
-    """How a command names home; nothing if it does not, or if home holds the person's own home."""
+    """How a command names home; nothing if it does not, or if home holds the person's
+    own home."""
     if Path(env.get("HOME") or "/").is_relative_to(root):
         return ""
     found = names_of(root, env.get("PWD", "")).search(command)
     return found[0] if found else ""
 
 
-def _program_of_home(command: str, root: Path, find: Callable[[str], str | None]) -> str:
-    """The program in a virtual environment of home that PATH finds for a command; `find` asks it."""
+def _program_of_home(
+    command: str, root: Path, find: Callable[[str], str | None]
+) -> str:
+    """The program in a virtual environment of home that PATH finds for a command;
+    `find` asks it."""
     for word in _STARTED.findall(command):
         found = Path(find(word) or "/")
         if found.is_relative_to(root) and (found.parent.parent / "pyvenv.cfg").exists():
@@ -82,8 +95,8 @@ def _program_of_home(command: str, root: Path, find: Callable[[str], str | None]
 
 
 def _sites(env: Mapping[str, str], place: Path) -> Iterator[Path]:
-    """The folders of packages of the Python on the PATH of `env`. One that is part of the place is not
-    started: it may be made of what an agent wrote."""
+    """The folders of packages of the Python on the PATH of `env`. One that is part of
+    the place is not started: it may be made of what an agent wrote."""
     for name in ("python3", "python"):
         found = Path(shutil.which(name, path=env.get("PATH")) or "/")
         if (found.parent.parent / "pyvenv.cfg").exists():
@@ -100,17 +113,26 @@ def _sites(env: Mapping[str, str], place: Path) -> Iterator[Path]:
 
 
 def _links(site: Path) -> Iterator[Path]:
-    """The files in a folder of packages that lead to a source elsewhere, as editable installs have them."""
+    """The files in a folder of packages that lead to a source elsewhere, as editable
+    installs have them."""
     for pattern in _LINKS:
         for path in sorted(site.glob(pattern)):
-            if path.name != "direct_url.json" or re.search(r'"editable":\s*true', read_text(path)):
+            if path.name != "direct_url.json" or re.search(
+                r'"editable":\s*true', read_text(path)
+            ):
                 yield path
 
 
 def _leads(source: str, folder: Path, but: Path | None) -> str:
-    """The path in `source` that lies in `folder` and not in `but`; nothing if none does."""
+    """The path in `source` that lies in `folder` and not in `but`; nothing if none
+    does."""
     for name in {str(folder), os.path.realpath(folder)}:
-        for found in re.findall(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])[^\s'\",;:]*", source):
-            if not (but and Path(os.path.realpath(found)).is_relative_to(os.path.realpath(but))):
+        for found in re.findall(
+            rf"(?<![\w.-]){re.escape(name)}(?![\w.-])[^\s'\",;:]*", source
+        ):
+            if not (
+                but
+                and Path(os.path.realpath(found)).is_relative_to(os.path.realpath(but))
+            ):
                 return str(found)
     return ""

@@ -1,4 +1,5 @@
-"""What a room holds beside the files of its commit: what setup made, and nothing else."""
+"""What a room holds beside the files of its commit: what setup made, and nothing
+else."""
 
 from __future__ import annotations
 
@@ -13,30 +14,44 @@ from pathlib import Path
 from _ralph import files
 
 Listing = dict[str, list[int | str]]
-"""By path: the kind and mode of an entry, its ctime in ns, and the hash of its bytes or a link's target."""
+"""By path: the kind and mode of an entry, its ctime in ns, and the hash of its bytes or
+a link's target."""
 _WHOLE = 8 << 20
-"""Bytes up to which a file is read at once: for many small files that takes a sixth of the time."""
+"""Bytes up to which a file is read at once: for many small files that takes a sixth of
+the time."""
 
 
 def listing(root: Path, tracked: set[str], kept: Callable[[str], bool]) -> Listing:
-    """All that lies in `root` and git does not track, but for what is `kept`. Caches of Python beside tracked
-    files are on no list: setup may have imported the project, and every edit changes them."""
+    """All that lies in `root` and git does not track, but for what is `kept`. Caches of
+    Python beside tracked files are on no list: setup may have imported the project, and
+    every edit changes them."""
     found: Listing = {}
     beside = {name.rpartition("/")[0] for name in tracked}
     for name, entry in _untracked(root, tracked, kept):
         if not _is_cache(name, beside):
             about = entry.stat(follow_symlinks=False)
-            found[name] = [about.st_mode, about.st_ctime_ns, _content(entry.path, about)]
+            found[name] = [
+                about.st_mode,
+                about.st_ctime_ns,
+                _content(entry.path, about),
+            ]
     return found
 
 
-def restore(root: Path, tracked: set[str], kept: Callable[[str], bool], wanted: Listing) -> list[str]:
-    """Remove what is not on the list `wanted`; what of it is gone or has other bytes, which only setup could
-    make again. An entry that has its bytes under another ctime gets that noted in `wanted`."""
+def restore(
+    root: Path, tracked: set[str], kept: Callable[[str], bool], wanted: Listing
+) -> list[str]:
+    """Remove what is not on the list `wanted`; what of it is gone or has other bytes,
+    which only setup could make again. An entry that has its bytes under another ctime
+    gets that noted in `wanted`."""
     spoiled, missing, folders = [], dict(wanted), []
     for name, entry in _untracked(root, tracked, kept):
         noted = missing.pop(name, None)
-        if noted is None and entry.is_dir(follow_symlinks=False) and os.access(entry.path, os.R_OK | os.W_OK):
+        if (
+            noted is None
+            and entry.is_dir(follow_symlinks=False)
+            and os.access(entry.path, os.R_OK | os.W_OK)
+        ):
             folders.append(entry.path)  # something in it may be kept
             continue
         if noted is None:
@@ -58,8 +73,8 @@ def restore(root: Path, tracked: set[str], kept: Callable[[str], bool], wanted: 
 def _untracked(
     root: Path, tracked: set[str], kept: Callable[[str], bool]
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """The entries below `root` that git does not track, by their names, folders before what is in them; what
-    stands in the place of a tracked file is one of them."""
+    """The entries below `root` that git does not track, by their names, folders before
+    what is in them; what stands in the place of a tracked file is one of them."""
     beside = {name.rpartition("/")[0] for name in tracked}
     folders = beside.union(*map(_parents, beside))
     waiting = [""]
@@ -72,7 +87,8 @@ def _untracked(
         for entry in entries:
             name = f"{inside}{entry.name}"
             if name == ".git" or (
-                name in tracked and (entry.is_file(follow_symlinks=False) or entry.is_symlink())
+                name in tracked
+                and (entry.is_file(follow_symlinks=False) or entry.is_symlink())
             ):
                 continue
             if name not in folders or not entry.is_dir(follow_symlinks=False):
@@ -91,7 +107,10 @@ def _parents(name: str) -> Iterator[str]:
 def _is_cache(name: str, beside: set[str]) -> bool:
     """Whether it is a `__pycache__` in one of the folders `beside`, or lies in such."""
     parts = name.split("/")
-    return "__pycache__" in parts and "/".join(parts[: parts.index("__pycache__")]) in beside
+    return (
+        "__pycache__" in parts
+        and "/".join(parts[: parts.index("__pycache__")]) in beside
+    )
 
 
 def _content(path: str, about: os.stat_result) -> str:
@@ -110,8 +129,9 @@ def _content(path: str, about: os.stat_result) -> str:
 
 
 def unshare(root: Path) -> None:
-    """Replace every file below `root` that has several names by a copy of its own: some tools hard-link what
-    they install from one cache, and an edit in one place would change all others."""
+    """Replace every file below `root` that has several names by a copy of its own: some
+    tools hard-link what they install from one cache, and an edit in one place would
+    change all others."""
     for folder, _, names in os.walk(root):
         for path in (f"{folder}/{name}" for name in names):
             about = os.lstat(path)

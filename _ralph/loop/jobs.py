@@ -1,4 +1,5 @@
-"""What goes between the loop and its workers: an attempt, the jobs that it consists of, and their results."""
+"""What goes between the loop and its workers: an attempt, the jobs that it consists of,
+and their results."""
 
 from __future__ import annotations
 
@@ -44,22 +45,35 @@ class Attempt(Work):
     refused: str = ""  # why commit hooks let no message of ralph's pass
     recent: list[str] = field(default_factory=list)  # the last commits when it began
     tree: str = ""  # what the agent left, with all that is protected as before
-    protected: list[str] = field(default_factory=list)  # put back, and `allow` could let it in
-    result: AgentResult = field(default_factory=lambda: AgentResult(Outcome.INTERRUPTED))
+    protected: list[str] = field(
+        default_factory=list
+    )  # put back, and `allow` could let it in
+    result: AgentResult = field(
+        default_factory=lambda: AgentResult(Outcome.INTERRUPTED)
+    )
     checks: list[CheckResult] = field(default_factory=list)
     verdict: Verdict = Verdict.INTERRUPTED
     judgement: Judgement | None = None
-    ignored: list[str] = field(default_factory=list)  # made in the workspace, and git ignores it
+    ignored: list[str] = field(
+        default_factory=list
+    )  # made in the workspace, and git ignores it
     began: float = 0.0  # when its agent started
     said: str = ""  # its handoff file
     changed: list[str] = field(default_factory=list)  # the files of the candidate
     changes: str = ""  # how many, and how many lines
-    naming: list[str] = field(default_factory=list)  # files that name a checkout of ralph's
-    suites: dict[str, Change] = field(default_factory=dict)  # how single tests changed, by their check
-    ran_at: dict[str, str] = field(default_factory=dict)  # the ancestor where a check's tests ran whole
+    naming: list[str] = field(
+        default_factory=list
+    )  # files that name a checkout of ralph's
+    suites: dict[str, Change] = field(
+        default_factory=dict
+    )  # how single tests changed, by their check
+    ran_at: dict[str, str] = field(
+        default_factory=dict
+    )  # the ancestor where a check's tests ran whole
 
     def begin_candidate(self, tip: str) -> None:
-        """Forget what was said of an earlier candidate: this one is made on the commit `tip`."""
+        """Forget what was said of an earlier candidate: this one is made on the commit
+        `tip`."""
         self.tip = self.commit = tip
         self.checks, self.naming, self.notices = [], [], [*self.noticed]
         self.suites, self.ran_at, self.refused = {}, {}, ""
@@ -70,14 +84,20 @@ class Attempt(Work):
 
     @property
     def changes_tree(self) -> bool:
-        """Whether the candidate's files differ from those of the commit that it is made on."""
+        """Whether the candidate's files differ from those of the commit that it is made
+        on."""
         return self.commit != self.tip
 
     @property
     def left_out(self) -> str:
-        """What the agent changed that is no part of the work, and the `allow` that lets in what can be."""
+        """What the agent changed that is no part of the work, and the `allow` that lets
+        in what can be."""
         names = json.dumps(self.protected[:5])
-        allow = f'; a task that has to change it says so: "allow": {names}' if self.protected else ""
+        allow = (
+            f'; a task that has to change it says so: "allow": {names}'
+            if self.protected
+            else ""
+        )
         return f"{text.few(self.restored)}{allow}" if self.restored else ""
 
     @property
@@ -96,7 +116,9 @@ class Attempt(Work):
     def variables(self, paths: Paths) -> dict[str, str]:
         """Its environment variables, in its workspace and in the clean room."""
         return {
-            "RALPH_TASK_ID": self.task.id.replace("\0", "").encode("utf-8", "replace").decode(),
+            "RALPH_TASK_ID": self.task.id.replace("\0", "")
+            .encode("utf-8", "replace")
+            .decode(),
             "RALPH_ITERATION": str(self.iteration),
             "RALPH_ATTEMPT": str(self.number),
             "RALPH_HANDOFF": str(paths.handoff(self.worker)),
@@ -137,16 +159,21 @@ class CheckJob:
     landing: bool = False  # in a checkout that is removed afterwards
     env: dict[str, str] = field(default_factory=dict)  # added to their environment
     before: str = ""  # what the commit was before commit hooks rewrote it
-    changed: list[str] = field(default_factory=list)  # the files that the commit changes
+    changed: list[str] = field(
+        default_factory=list
+    )  # the files that the commit changes
     again: bool = False  # run them, whatever is known of these files
-    known: list[str] | None = None  # commands that need not run where the room holds these files
+    known: list[str] | None = (
+        None  # commands that need not run where the room holds these files
+    )
 
 
 @dataclass(kw_only=True)
 class Checked:
-    """What checks, or commit hooks, say of `commit`: for hooks it is the one that they made. `refused` is why
-    they would let no message of ralph's pass; `naming` are files that name a checkout of ralph's, for which
-    no check ran: what follows the path would be green on this machine alone."""
+    """What checks, or commit hooks, say of `commit`: for hooks it is the one that they
+    made. `refused` is why they would let no message of ralph's pass; `naming` are files
+    that name a checkout of ralph's, for which no check ran: what follows the path would
+    be green on this machine alone."""
 
     checks: list[CheckResult] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)

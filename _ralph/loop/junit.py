@@ -1,4 +1,5 @@
-"""Results of single tests, as a check reports them: JUnit XML, which an agent may have written."""
+"""Results of single tests, as a check reports them: JUnit XML, which an agent may have
+written."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from _ralph.model import SingleTests
 _BYTES, _FILES, _TESTS, _ELEMENTS, _DEPTH = 256 << 20, 10_000, 200_000, 2_000_000, 200
 """What the results of one check may hold at most."""
 _TAG, _KINDS = 1 << 20, 10_000
-"""Bytes of a tag with its attributes, and how many kinds of both there may be: all of it is in memory."""
+"""Bytes of a tag with its attributes, and how many kinds of both there may be: all of
+it is in memory."""
 _NAME, _MESSAGE, _MESSAGES = 300, 2_000, 1_000_000
 """Characters of a test's name, of what one failure says, and of what all say."""
 _CONTROL = bytes({*range(1, 32)} - {*b"\t\n\r"})
@@ -31,11 +33,13 @@ class _Unread(Exception):
 
 
 def read(path: Path, root: Path) -> SingleTests:
-    """What the file at `path`, or the .xml files in a folder, say of single tests. In their names, paths in
-    the folder `root` are relative to it, as places differ. Whatever stands there, this takes seconds and
-    little memory, and does not raise."""
+    """What the file at `path`, or the .xml files in a folder, say of single tests. In
+    their names, paths in the folder `root` are relative to it, as places differ.
+    Whatever stands there, this takes seconds and little memory, and does not raise."""
     if not os.path.lexists(path):
-        return SingleTests(unread="it wrote no results to RALPH_RESULTS; does the tool pass it on?")
+        return SingleTests(
+            unread="it wrote no results to RALPH_RESULTS; does the tool pass it on?"
+        )
     report, left, file = _Report(root), _BYTES, path
     try:
         for file in _files(path):
@@ -47,7 +51,8 @@ def read(path: Path, root: Path) -> SingleTests:
 
 
 def _files(path: Path) -> list[Path]:
-    """The files with results. Maven's Failsafe and TestNG write other XML beside those called `TEST-`."""
+    """The files with results. Maven's Failsafe and TestNG write other XML beside those
+    called `TEST-`."""
     if path.is_symlink() or not path.is_dir():
         return [path]
     try:
@@ -63,7 +68,8 @@ def _files(path: Path) -> list[Path]:
 
 
 def _parse(path: Path, report: _Report, limit: int) -> int:
-    """Tell `report` of each element in a file; no tree is built. The bytes that it has, at most `limit`."""
+    """Tell `report` of each element in a file; no tree is built. The bytes that it has,
+    at most `limit`."""
     from defusedxml import DTDForbidden
     from defusedxml.ElementTree import DefusedXMLParser, ParseError
 
@@ -80,20 +86,30 @@ def _parse(path: Path, report: _Report, limit: int) -> int:
                 piece = piece.translate(None, _CONTROL)
                 fed += len(piece)
                 parser.feed(piece)
-                if fed - parser.parser.CurrentByteIndex > _TAG or len(parser.parser.intern) > _KINDS:
-                    raise _Unread("are no JUnit XML: a tag is over 1 MB, or there are too many kinds")
+                if (
+                    fed - parser.parser.CurrentByteIndex > _TAG
+                    or len(parser.parser.intern) > _KINDS
+                ):
+                    raise _Unread(
+                        "are no JUnit XML: a tag is over 1 MB, or there are too many kinds"
+                    )
             parser.close()
     except DTDForbidden:
         raise _Unread("hold a DOCTYPE, and no test runner writes one") from None
-    except (ParseError, ValueError, LookupError, OSError) as error:  # LookupError: an encoding
+    except (
+        ParseError,
+        ValueError,
+        LookupError,
+        OSError,
+    ) as error:  # LookupError: an encoding
         raise _Unread(f"are no JUnit XML: {text.one_line(str(error))}") from None
     return size
 
 
 @dataclass
 class _Test:
-    """A test while it is read: the kinds of elements in it, its status among them, and what its failures
-    say."""
+    """A test while it is read: the kinds of elements in it, its status among them, and
+    what its failures say."""
 
     name: str
     kinds: set[str]
@@ -102,8 +118,8 @@ class _Test:
 
 @dataclass
 class _Suite:
-    """A suite while it is read: the names down to it, its file, how many tests it counts, those that passed
-    so far, and how many others there were."""
+    """A suite while it is read: the names down to it, its file, how many tests it
+    counts, those that passed so far, and how many others there were."""
 
     name: str = ""
     file: str = ""
@@ -113,10 +129,13 @@ class _Suite:
 
 
 class _Report:
-    """All tests so far, and where in a file the parser is, which calls the methods with plain names."""
+    """All tests so far, and where in a file the parser is, which calls the methods with
+    plain names."""
 
     def __init__(self, root: Path) -> None:
-        tops = sorted({os.path.abspath(root), os.path.realpath(root)}, key=len, reverse=True)
+        tops = sorted(
+            {os.path.abspath(root), os.path.realpath(root)}, key=len, reverse=True
+        )
         self._tops = [f"{scheme}{top}/" for scheme in ("file://", "") for top in tops]
         self._states: dict[str, int] = {}
         self._messages: dict[str, str] = {}
@@ -126,7 +145,10 @@ class _Report:
 
     def tests(self) -> SingleTests:
         """What was found."""
-        found = [[name for name, one in self._states.items() if one == state] for state in range(3)]
+        found = [
+            [name for name, one in self._states.items() if one == state]
+            for state in range(3)
+        ]
         failed = {name: self._messages.get(name, "") for name in found[_FAILED]}
         unread = "" if self._states else "its results name no test"
         return SingleTests(found[_PASSED], failed, found[_SKIPPED], unread)
@@ -136,14 +158,18 @@ class _Report:
         self._count()
         self._depth += 1
         if self._depth == 1 and kind not in ("testsuites", "testsuite"):
-            raise _Unread(f"are no JUnit XML: they begin with <{text.one_line(kind, 60)}>")
+            raise _Unread(
+                f"are no JUnit XML: they begin with <{text.one_line(kind, 60)}>"
+            )
         if self._depth > _DEPTH:
             raise _Unread(f"are no JUnit XML: over {_DEPTH} elements, one in the other")
         if kind == "testsuite":
             name, file = self._suite(attributes), self._file(attributes)
             self._suites.append(_Suite(name, file, attributes.get("tests", "")))
         elif kind == "testcase":
-            self._open.append(_Test(self._name(attributes), {attributes.get("status", "")} & _SKIPS))
+            self._open.append(
+                _Test(self._name(attributes), {attributes.get("status", "")} & _SKIPS)
+            )
         elif self._open:
             self._open[-1].kinds.add(kind)
             if kind in _FAILURES:
@@ -173,8 +199,15 @@ class _Report:
     comment = pi = start_ns = _count
 
     def _add(self, test: _Test) -> None:
-        """A name that stands there twice is as its worst. What is skipped may have failed: a `todo`."""
-        state = _SKIPPED if test.kinds & _SKIPS else _FAILED if test.kinds & _FAILURES else _PASSED
+        """A name that stands there twice is as its worst. What is skipped may have
+        failed: a `todo`."""
+        state = (
+            _SKIPPED
+            if test.kinds & _SKIPS
+            else _FAILED
+            if test.kinds & _FAILURES
+            else _PASSED
+        )
         self._states[test.name] = max(state, self._states.get(test.name, _PASSED))
         if state == _PASSED:
             self._suites[-1].passed.append(test.name)
@@ -188,18 +221,21 @@ class _Report:
             self._messages.setdefault(test.name, said)
 
     def _close(self, suite: _Suite) -> None:
-        """Where a suite counts no more tests than those that did not pass, the others were only prepared:
-        `pytest --setup-only`."""
+        """Where a suite counts no more tests than those that did not pass, the others
+        were only prepared: `pytest --setup-only`."""
         if suite.counts.isdecimal() and int(suite.counts[:9]) <= suite.others:
             for name in suite.passed:
                 self._states[name] = max(_SKIPPED, self._states[name])
 
     def _name(self, attributes: Mapping[str, str]) -> str:
-        """What a test is called in every run and place: its file, its class, or else the suites that it is
-        in, and its name."""
+        """What a test is called in every run and place: its file, its class, or else
+        the suites that it is in, and its name."""
         owner = self._part(attributes, "classname")
         owner = self._suites[-1].name if owner in _NO_CLASS else owner
-        return _joined(self._file(attributes), owner, self._part(attributes, "name")) or "(no name)"
+        return (
+            _joined(self._file(attributes), owner, self._part(attributes, "name"))
+            or "(no name)"
+        )
 
     def _suite(self, attributes: Mapping[str, str]) -> str:
         """The names of a suite and of those around it."""
@@ -207,12 +243,15 @@ class _Report:
         return _joined(self._suites[-1].name, "" if name in _NO_CLASS else name)
 
     def _file(self, attributes: Mapping[str, str]) -> str:
-        """The file that they name, if it is in the place, else that of the suite around them."""
+        """The file that they name, if it is in the place, else that of the suite around
+        them."""
         name = self._part(attributes, "file")
         return self._suites[-1].file if not name or name.startswith("/") else name
 
     def _part(self, attributes: Mapping[str, str], key: str) -> str:
-        return " ".join(text.clean(_short(self._plain(attributes.get(key, "")))).split())
+        return " ".join(
+            text.clean(_short(self._plain(attributes.get(key, "")))).split()
+        )
 
     def _plain(self, said: str) -> str:
         """The same without secrets and without the folder of the place."""
@@ -227,14 +266,20 @@ def _kind(tag: str) -> str:
 
 
 def _joined(*parts: str) -> str:
-    """The name that they make together; a part with which the next one begins is left out."""
+    """The name that they make together; a part with which the next one begins is left
+    out."""
     named = itertools.pairwise([*filter(None, parts), ""])
     return _short(" > ".join(part for part, after in named if not _begins(after, part)))
 
 
 def _short(name: str) -> str:
-    """A name; if it is long, its beginning and a hash, as two that begin alike stay two."""
-    return name if len(name) <= _NAME else f"{name[:_NAME]}... {files.digest(name.encode())}"
+    """A name; if it is long, its beginning and a hash, as two that begin alike stay
+    two."""
+    return (
+        name
+        if len(name) <= _NAME
+        else f"{name[:_NAME]}... {files.digest(name.encode())}"
+    )
 
 
 def _begins(line: str, part: str) -> bool:
@@ -244,4 +289,8 @@ def _begins(line: str, part: str) -> bool:
 
 def _ends(said: str, size: int) -> str:
     """What was said; of more than `size` characters the beginning and the end."""
-    return said if len(said) <= size else f"{said[: size // 2]}\n[cut here]\n{said[-size // 2 :]}"
+    return (
+        said
+        if len(said) <= size
+        else f"{said[: size // 2]}\n[cut here]\n{said[-size // 2 :]}"
+    )

@@ -1,5 +1,5 @@
-"""The end of an attempt: its commit lands, then log and plan say so. The landed commit is the one commit
-point; all that follows from it can be done twice."""
+"""The end of an attempt: its commit lands, then log and plan say so. The landed commit
+is the one commit point; all that follows from it can be done twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from _ralph.loop.candidate import tip_of
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.run import Run, notify, stand_by
 from _ralph.loop.verdict import reason_to_block
-from _ralph.model import COUNTED, CheckResult, Conflict, Judgement, Plan, Task, Verdict, Work
+from _ralph.model import (
+    COUNTED,
+    CheckResult,
+    Conflict,
+    Judgement,
+    Plan,
+    Task,
+    Verdict,
+    Work,
+)
 from _ralph.state import edit
 from _ralph.state.facts import ended_words, spent
 from _ralph.state.history import entry_digest
@@ -31,17 +40,23 @@ def new_id(run: Run, task: Task) -> str:
 
 
 def mark_of(run: Run, task: Task) -> str:
-    """The end of the ids of all attempts at a task: it is the same in a clone, and no other plan's."""
+    """The end of the ids of all attempts at a task: it is the same in a clone, and no
+    other plan's."""
     plan = run.git.name_of(run.paths.prd) or run.paths.prd.name
-    return files.digest(f"{plan}@{run.plan.branch}\n{task.key}".encode("utf-8", "surrogatepass"))
+    return files.digest(
+        f"{plan}@{run.plan.branch}\n{task.key}".encode("utf-8", "surrogatepass")
+    )
 
 
 async def land(run: Run, attempt: Attempt) -> bool:
-    """Move the branch to the commit of an attempt that passed, once nobody sits on it. False if somebody
-    moved the branch: then nothing has been said yet, and the work is to be made and examined again."""
+    """Move the branch to the commit of an attempt that passed, once nobody sits on it.
+    False if somebody moved the branch: then nothing has been said yet, and the work is
+    to be made and examined again."""
     await until_free(run, attempt)
     run.git.sync()
-    title = f"{text.one_line(attempt.task.id, 80)}: {text.one_line(attempt.task.title, 60)}"
+    title = (
+        f"{text.one_line(attempt.task.id, 80)}: {text.one_line(attempt.task.title, 60)}"
+    )
     try:
         run.branch.land(attempt.commit, attempt.tip, title)
     except Moved:
@@ -52,8 +67,9 @@ async def land(run: Run, attempt: Attempt) -> bool:
 
 
 async def until_free(run: Run, attempt: Attempt) -> None:
-    """Wait while a working tree has the branch checked out: its files would not follow. NeedsPerson when the
-    run's time is up, StopNow when ralph must stop; the next start examines what the workspace holds."""
+    """Wait while a working tree has the branch checked out: its files would not follow.
+    NeedsPerson when the run's time is up, StopNow when ralph must stop; the next start
+    examines what the workspace holds."""
     seat = run.branch.seat
     if seat is None:
         return
@@ -65,21 +81,28 @@ async def until_free(run: Run, attempt: Attempt) -> None:
 
 
 def note(run: Run, attempt: Attempt, by_person: bool = False) -> None:
-    """Write the verdict on an attempt into the log, then mark its task in the plan, and tell people if it
-    passed or is blocked. `by_person` says that it ended because a person was needed, which is not the task's
-    fault."""
+    """Write the verdict on an attempt into the log, then mark its task in the plan, and
+    tell people if it passed or is blocked. `by_person` says that it ended because a
+    person was needed, which is not the task's fault."""
     run.read_plan()
     set_back_claim(run, attempt)
     by_person = by_person or bool(run.control.interrupts)
-    history, allowed = run.history.of(attempt.task), attempts_at(run.limits, attempt.task)
+    history, allowed = (
+        run.history.of(attempt.task),
+        attempts_at(run.limits, attempt.task),
+    )
     attempt.blocked = reason_to_block(attempt, history, allowed, by_person)
     if attempt.left and attempt.verdict is not Verdict.PASSED and not attempt.parked:
         if attempt.blocked and attempt.left != run.git.tree(attempt.base):
-            attempt.parked = run.branch.park_tree(attempt.left, attempt.base, attempt.name)
+            attempt.parked = run.branch.park_tree(
+                attempt.left, attempt.base, attempt.name
+            )
         else:
             run.branch.pin_work(attempt.task.id, attempt.left)
     if attempt.result.overage or (attempt.judgement and attempt.judgement.overage):
-        attempt.notices.append("the subscription is used up, and the provider bills extra usage")
+        attempt.notices.append(
+            "the subscription is used up, and the provider bills extra usage"
+        )
     counted = attempt.verdict in COUNTED
     number = f", attempt {attempt.number} of {allowed}" if counted else ""
     verdict = record_of(run, attempt)
@@ -96,8 +119,9 @@ def note(run: Run, attempt: Attempt, by_person: bool = False) -> None:
 
 
 def note_lost(run: Run, landed: dict[str, str]) -> None:
-    """Note the start of what has landed (commits by the ids of attempts) and the log does not know: it was
-    taken back with `git checkout` or `git stash`, or a clone has an older one."""
+    """Note the start of what has landed (commits by the ids of attempts) and the log
+    does not know: it was taken back with `git checkout` or `git stash`, or a clone has
+    an older one."""
     if landed.keys() <= run.history.begun:
         return
     newest = {own[RANDOM:]: own for own in reversed(landed)}
@@ -106,7 +130,13 @@ def note_lost(run: Run, landed: dict[str, str]) -> None:
         if own and own not in run.history.begun:
             number, commit = run.history.iteration + 1, landed[own][:12]
             run.write(
-                AttemptBegan(task=task.id, title=task.title, iteration=number, id=own, leftover="checks"),
+                AttemptBegan(
+                    task=task.id,
+                    title=task.title,
+                    iteration=number,
+                    id=own,
+                    leftover="checks",
+                ),
                 f"iteration {number} | {task.id} {task.title} | {commit} has landed, and these notes lack it",
             )
 
@@ -116,7 +146,10 @@ def note_landed(run: Run, attempt: Attempt, commit: str) -> None:
     attempt.verdict, attempt.commit = Verdict.PASSED, commit
     attempt.tip = run.branch.commit_at(f"{commit}^")
     attempt.reason = "it had landed, and its verdict was not noted"
-    attempt.checks = [CheckResult(check.name, check.command, True, 0, 0.0) for check in attempt.task.checks]
+    attempt.checks = [
+        CheckResult(check.name, check.command, True, 0, 0.0)
+        for check in attempt.task.checks
+    ]
     note(run, attempt)
 
 
@@ -125,7 +158,9 @@ def set_back_claim(run: Run, attempt: Attempt) -> None:
     now = run.plan.task_with(attempt.task.key)
     if now and now.passed and attempt.verdict is not Verdict.PASSED:
         run.edit(edit.set_passed, now, False)
-        attempt.restored.append(f"{run.paths.prd.name} ({now.id} had been set to pass during the attempt)")
+        attempt.restored.append(
+            f"{run.paths.prd.name} ({now.id} had been set to pass during the attempt)"
+        )
 
 
 def mark(run: Run, verdict: AttemptEnded) -> None:
@@ -135,23 +170,30 @@ def mark(run: Run, verdict: AttemptEnded) -> None:
         return
     if verdict.blocked and task.blocked is None:
         run.edit(edit.set_blocked, task, verdict.blocked)
-    elif verdict.verdict is Verdict.PASSED and all(check.command in verdict.checks for check in task.checks):
+    elif verdict.verdict is Verdict.PASSED and all(
+        check.command in verdict.checks for check in task.checks
+    ):
         run.edit(edit.set_passed, task, True)
 
 
 def task_of(plan: Plan, verdict: AttemptEnded) -> Task | None:
-    """The task that a verdict is about: a person may have given it another title or id meanwhile."""
+    """The task that a verdict is about: a person may have given it another title or id
+    meanwhile."""
     same = [task for task in plan.tasks if task.key == verdict.key]
     retitled = [task for task in plan.tasks if task.id == verdict.task and task.checks]
     moved = [task for task in plan.tasks if task.title == verdict.title]
-    return next((tasks[0] for tasks in (same, retitled, moved) if len(tasks) == 1), None)
+    return next(
+        (tasks[0] for tasks in (same, retitled, moved) if len(tasks) == 1), None
+    )
 
 
 def restore_marks(run: Run) -> None:
-    """Mark the tasks again that passed and landed, and that the plan no longer marks: after
-    `git checkout prd.json`, `git stash`, an editor's old buffer, or a kill right after the landing. `ralph
-    retry` and the re-check take a pass away for good."""
-    lost = [task for task in run.plan.tasks if not task.passed and run.history.holds(task)]
+    """Mark the tasks again that passed and landed, and that the plan no longer marks:
+    after `git checkout prd.json`, `git stash`, an editor's old buffer, or a kill right
+    after the landing. `ralph retry` and the re-check take a pass away for good."""
+    lost = [
+        task for task in run.plan.tasks if not task.passed and run.history.holds(task)
+    ]
     lost = [task for task in lost if run.branch.has_landed(run.history.of(task).commit)]
     for task in lost:
         run.view.line(
@@ -164,14 +206,18 @@ def restore_marks(run: Run) -> None:
 
 
 def set_back(run: Run, recheck: Rechecked) -> None:
-    """Take the marks of the tasks that a re-check found broken, in one write; block those that it found
-    broken before."""
+    """Take the marks of the tasks that a re-check found broken, in one write; block
+    those that it found broken before."""
     broken = [task for task in run.plan.tasks if task.key in recheck.broken]
     if passed := [task for task in broken if task.passed]:
         for task in passed:
-            run.view.line(f"{task.id} {run.history.of(task).passed_words}, broken since")
+            run.view.line(
+                f"{task.id} {run.history.of(task).passed_words}, broken since"
+            )
         run.edit(edit.set_passed, passed, False)
-    if again := [task for task in broken if run.history.of(task).blocked and task.blocked is None]:
+    if again := [
+        task for task in broken if run.history.of(task).blocked and task.blocked is None
+    ]:
         reason = "conflicting: it passed twice, and each time later work broke it"
         run.edit(edit.set_blocked, again, reason)
         for task in again:
@@ -179,23 +225,32 @@ def set_back(run: Run, recheck: Rechecked) -> None:
 
 
 def keep_unlanded(run: Run) -> None:
-    """Take what version 0.2 had verified, and did not come to land, for work that is to be examined: its
-    agent has been paid."""
+    """Take what version 0.2 had verified, and did not come to land, for work that is to
+    be examined: its agent has been paid."""
     for task in run.plan.tasks:
         history = run.history.of(task)
-        if history.onto and history.holds and not task.passed and not run.branch.has_landed(history.commit):
+        if (
+            history.onto
+            and history.holds
+            and not task.passed
+            and not run.branch.has_landed(history.commit)
+        ):
             history.holds, history.passed_at = False, None
-            if commit := run.branch.commit_at(history.commit):  # a clone has only what was pushed
+            if commit := run.branch.commit_at(
+                history.commit
+            ):  # a clone has only what was pushed
                 history.left, history.base = run.git.tree(commit), history.onto
                 history.lacks = "judge"
 
 
 def redo_marks(run: Run) -> None:
-    """Write the marks that the last run did not come to: it was killed between a record and its mark, or
-    could not write the plan and says so in its last record. A block that is not marked looks like one that a
-    person took away."""
+    """Write the marks that the last run did not come to: it was killed between a record
+    and its mark, or could not write the plan and says so in its last record. A block
+    that is not marked looks like one that a person took away."""
     last = run.history.last
-    if isinstance(last, AttemptEnded) and (last.blocked or run.branch.has_landed(last.commit)):
+    if isinstance(last, AttemptEnded) and (
+        last.blocked or run.branch.has_landed(last.commit)
+    ):
         mark(run, last)
     elif isinstance(last, Rechecked):
         set_back(run, last)
@@ -248,18 +303,24 @@ def failure_of(checks: Sequence[CheckResult]) -> Failure:
 
 
 def record_lines(attempt: Attempt) -> list[str]:
-    """The lines of an attempt in progress.txt: each part begins with a label, and its further lines, as all
-    that an agent wrote, are quoted."""
+    """The lines of an attempt in progress.txt: each part begins with a label, and its
+    further lines, as all that an agent wrote, are quoted."""
     result, judgement = attempt.result, attempt.judgement
     failed = attempt.verdict is not Verdict.PASSED
     red = next((check for check in attempt.checks if failed and not check.ok), None)
     handoff = [f"\n{label}: {body}" for label, body in attempt.handoff.items()]
-    command, ended = text.one_line(attempt.command, 80), ended_words(result) or "ended well"
+    command, ended = (
+        text.one_line(attempt.command, 80),
+        ended_words(result) or "ended well",
+    )
     parts = [
         ("agent", f"{command}, {spent(result)}, {ended}"),
         ("session", attempt.agent.reopen(result.session)),
         ("judge", _judge_words(judgement) if judgement else ""),
-        ("checks", ", ".join(f"{check.name} {check.outcome}" for check in attempt.checks)),
+        (
+            "checks",
+            ", ".join(f"{check.name} {check.outcome}" for check in attempt.checks),
+        ),
         ("changes", attempt.changes),
         ("changed tests", text.few(attempt.tests)),
         ("flaky", text.few(attempt.flaky)),
@@ -270,14 +331,21 @@ def record_lines(attempt: Attempt) -> list[str]:
         ("failure", f"{red.name}\n{text.tail(red.tail, 2000)}" if red else ""),
         ("handoff", "".join(handoff)),
         ("blocked", attempt.blocked),
-        ("parked", attempt.parked and f"{attempt.parked}; back with: git cherry-pick {attempt.parked}"),
+        (
+            "parked",
+            attempt.parked
+            and f"{attempt.parked}; back with: git cherry-pick {attempt.parked}",
+        ),
         ("still running after KILL", ", ".join(map(str, result.survivors))),
     ]
     lines = []
     for label, body in parts:
         if body:
             first, _, rest = body.partition("\n")
-            lines += [f"- {label}: {text.one_line(first, 500)}".rstrip(), *text.quote(rest)]
+            lines += [
+                f"- {label}: {text.one_line(first, 500)}".rstrip(),
+                *text.quote(rest),
+            ]
     return lines
 
 

@@ -56,7 +56,8 @@ GONE = (
 
 
 def load_plan(paths: Paths, options: Options) -> Plan:
-    """The plan of a run, as `admit` returns it; BadInput if --task names none of its tasks."""
+    """The plan of a run, as `admit` returns it; BadInput if --task names none of its
+    tasks."""
     plan = admit(prd.load(paths.prd), paths, options)
     if options.task is not None:
         plan.task(options.task)
@@ -64,9 +65,12 @@ def load_plan(paths: Paths, options: Options) -> Plan:
 
 
 def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
-    """The plan, validated, with the checks of the command line. BadInput if nothing could prove a task."""
+    """The plan, validated, with the checks of the command line. BadInput if nothing
+    could prove a task."""
     plan = validated(plan, options)
-    if "launch" in plan.top or any("launch" in task.raw for task in plan.tasks):  # else it would run here
+    if "launch" in plan.top or any(
+        "launch" in task.raw for task in plan.tasks
+    ):  # else it would run here
         raise BadInput(f"{paths.prd.name}: `launch` {GONE}")
     if is_starter(plan):
         raise BadInput(
@@ -80,7 +84,8 @@ def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
 
 
 def require_network(plan: Plan, options: Options) -> None:
-    """BadInput if the plan forbids the network and there is no sandbox to enforce it."""
+    """BadInput if the plan forbids the network and there is no sandbox to enforce
+    it."""
     if plan.settings.get("network") is False and not options.sandbox:
         raise BadInput(f"{plan.path.name}: network: false needs --sandbox bwrap")
 
@@ -88,7 +93,9 @@ def require_network(plan: Plan, options: Options) -> None:
 def validated(plan: Plan, options: Options) -> Plan:
     """The plan, validated against the schema, with the checks of the command line."""
     prd.validate(plan)
-    return replace(plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check"))
+    return replace(
+        plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check")
+    )
 
 
 def is_starter(plan: Plan) -> bool:
@@ -104,10 +111,18 @@ def starter() -> Json:
 
 def _no_checks(paths: Paths, plan: Plan, unchecked: list[str], given: Path) -> str:
     own = prd.foreign_gates(plan)
-    words = [word for command in own or ["YOUR TEST COMMAND"] for word in ("--check", command)]
+    words = [
+        word
+        for command in own or ["YOUR TEST COMMAND"]
+        for word in ("--check", command)
+    ]
     init = f"`{command_line('init', given)}` adds those that it finds; or name them"
     source = "With those that stand in the plan" if own else init
-    which = "no task has any of its own" if len(unchecked) == len(plan.tasks) else f"{unchecked[0]} has none"
+    which = (
+        "no task has any of its own"
+        if len(unchecked) == len(plan.tasks)
+        else f"{unchecked[0]} has none"
+    )
     hints = "".join(f"\n{hint}" for hint in prd.misspelt(plan))
     return (
         f"{paths.prd.name}: there are no checks, so nothing could prove that a task is done "

@@ -1,5 +1,5 @@
-"""The pool: attempts side by side, each waiting for its jobs and for its turn in a clean room. One process,
-no threads; workers do the jobs."""
+"""The pool: attempts side by side, each waiting for its jobs and for its turn in a
+clean room. One process, no threads; workers do the jobs."""
 
 from __future__ import annotations
 
@@ -43,9 +43,12 @@ class Lane:
             self.awaited.stop()
 
     def advance(self, overtaken: bool = False) -> bool:
-        """Run it until it waits again; False if it has ended. Raises what the attempt raises."""
+        """Run it until it waits again; False if it has ended. Raises what the attempt
+        raises."""
         try:
-            self.awaited = self.steps.throw(Overtaken()) if overtaken else self.steps.send(None)
+            self.awaited = (
+                self.steps.throw(Overtaken()) if overtaken else self.steps.send(None)
+            )
         except StopIteration:
             return False
         return True
@@ -53,7 +56,8 @@ class Lane:
 
 @dataclass(eq=False)
 class Pool:
-    """The attempts and jobs under way. `spare` are pids of other children, which are never killed."""
+    """The attempts and jobs under way. `spare` are pids of other children, which are
+    never killed."""
 
     lanes: dict[int, Lane] = field(default_factory=dict)
     jobs: list[Job[Any]] = field(default_factory=list)
@@ -80,13 +84,15 @@ class Pool:
         self.lanes[attempt.worker] = Lane(attempt, steps)
 
     def next(self, control: Control, patience: float) -> Attempt | None:
-        """Wait for an attempt to end; None after `patience` seconds. Raises what an attempt raises; the
-        others stay in the pool."""
+        """Wait for an attempt to end; None after `patience` seconds. Raises what an
+        attempt raises; the others stay in the pool."""
         end = time.monotonic() + patience
         while True:
             late = self._overtaken(control)
             ready = [
-                lane for lane in self.lanes.values() if lane.ready or (lane in late and not lane.working)
+                lane
+                for lane in self.lanes.values()
+                if lane.ready or (lane in late and not lane.working)
             ]
             for lane in ready:
                 del self.lanes[lane.attempt.worker]
@@ -98,29 +104,37 @@ class Pool:
                 return None
             if not ready:
                 looks = any(
-                    isinstance(lane.awaited, Look) and lane.awaited.pause for lane in self.lanes.values()
+                    isinstance(lane.awaited, Look) and lane.awaited.pause
+                    for lane in self.lanes.values()
                 )
                 self.serve(control, min(left, 1.0) if looks else left)
 
     def _overtaken(self, control: Control) -> list[Lane]:
-        """The attempts whose candidate is to be made again; what still runs for one is stopped. When ralph
-        stops, all that is under way ends as it is."""
+        """The attempts whose candidate is to be made again; what still runs for one is
+        stopped. When ralph stops, all that is under way ends as it is."""
         if control.stop_now:
             return []
         turns = [turn for turn in self.train.line if turn.is_overtaken]
-        late = [lane for lane in self.lanes.values() if self.train.turn_of(lane.attempt) in turns]
+        late = [
+            lane
+            for lane in self.lanes.values()
+            if self.train.turn_of(lane.attempt) in turns
+        ]
         for lane in late:
             lane.stop()
         return late
 
     def serve(self, control: Control, seconds: float) -> None:
-        """Receive events of the jobs for at most `seconds`, and end those whose workers have gone."""
+        """Receive events of the jobs for at most `seconds`, and end those whose workers
+        have gone."""
         seconds = min(seconds, 1.0 if control.stop_now else LONGEST_WAIT)
         readable = control.wait(seconds, [job.pipe for job in self.jobs])
         for job in list(self.jobs):
             if job.pipe in readable:
                 job.receive()
-            job.send(signal.SIGCONT)  # its agent may have stopped it, and it could not end the agent
+            job.send(
+                signal.SIGCONT
+            )  # its agent may have stopped it, and it could not end the agent
             if control.stop_now:
                 job.stop()
             if not job.open:

@@ -1,5 +1,5 @@
-"""Roles: one function runs the agent of each. The judge reads work whose checks are green, and can only
-reject it."""
+"""Roles: one function runs the agent of each. The judge reads work whose checks are
+green, and can only reject it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ _ANSWER = 1 << 16
 
 
 async def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
-    """Ask `judge` about an attempt that passes by evidence; the verdict is put into the attempt. If the judge
-    is limited or cannot run, the work is kept and judged later."""
+    """Ask `judge` about an attempt that passes by evidence; the verdict is put into the
+    attempt. If the judge is limited or cannot run, the work is kept and judged
+    later."""
     run.view.line(f"asking the judge: {judge.command}", "  ")
     try:
-        job = run.in_worker(lambda inside: _judge(inside, attempt, judge), AgentResult, attempt.worker)
+        job = run.in_worker(
+            lambda inside: _judge(inside, attempt, judge), AgentResult, attempt.worker
+        )
         result = await job
     except WorkerDied as error:
         result = cut_off(run, judge, f"{attempt.name}-judge", str(error))
@@ -67,11 +70,17 @@ def place_of_role(run: Run, commit: str) -> Place:
 
 
 def objections(task: Task, said: str) -> list[str]:
-    """The judge's objections; none if it found every criterion met. An answer that cannot be read, or more
-    than one, is an objection."""
-    answers = [found for found in json_objects(said[-_ANSWER:]) if isinstance(found.get("criteria"), list)]
+    """The judge's objections; none if it found every criterion met. An answer that
+    cannot be read, or more than one, is an objection."""
+    answers = [
+        found
+        for found in json_objects(said[-_ANSWER:])
+        if isinstance(found.get("criteria"), list)
+    ]
     if len(answers) != 1:
-        return [f"its answer cannot be read: {len(answers)} objects with `criteria` instead of one"]
+        return [
+            f"its answer cannot be read: {len(answers)} objects with `criteria` instead of one"
+        ]
     entries = [entry for entry in answers[0]["criteria"] if isinstance(entry, dict)]
     unmet = [entry for entry in entries if entry.get("met") is not True]
     found = [
@@ -89,11 +98,20 @@ def criteria_of(task: Task) -> list[str]:
 
 
 def run_role(
-    run: Run, agent: Agent, prompt: str, name: str, env: Mapping[str, str], share: Share, cwd: Path
+    run: Run,
+    agent: Agent,
+    prompt: str,
+    name: str,
+    env: Mapping[str, str],
+    share: Share,
+    cwd: Path,
 ) -> AgentResult:
     """Run the agent of any role in `cwd`, at most until the run's time is up; its logs are
     called `name`, and it may spend `share`."""
-    left, allowed = max(run.ends - time.time(), 1.0), min(run.options.agent_timeout, share.seconds)
+    left, allowed = (
+        max(run.ends - time.time(), 1.0),
+        min(run.options.agent_timeout, share.seconds),
+    )
     with run.places.entered(cwd, agent) as wrap:
         result = registry.run_agent(
             agent,
@@ -111,19 +129,29 @@ def run_role(
             wrap=wrap,
             here=run.places.here,
         )
-    if result.outcome in (Outcome.FAILED, Outcome.UNAVAILABLE) and (why := run.places.unanswered()):
+    if result.outcome in (Outcome.FAILED, Outcome.UNAVAILABLE) and (
+        why := run.places.unanswered()
+    ):
         result = replace(result, outcome=Outcome.LIMITED, reason=why)
     if result.reset is not None and result.reset <= time.time():
         result.reset = None  # a reset in the past is none
-    if result.outcome is Outcome.TIMED_OUT and left < allowed and result.seconds >= left - 0.1:
-        result = replace(result, outcome=Outcome.INTERRUPTED, reason="the run's time was up")
+    if (
+        result.outcome is Outcome.TIMED_OUT
+        and left < allowed
+        and result.seconds >= left - 0.1
+    ):
+        result = replace(
+            result, outcome=Outcome.INTERRUPTED, reason="the run's time was up"
+        )
     return result
 
 
 def cut_off(run: Run, agent: Agent, name: str, reason: str) -> AgentResult:
-    """The result of an agent that died with its worker or with ralph, for `reason`, as far as it had reported
-    it; `name` is as for `run_role`."""
-    return sums.recovered(run.paths.logs / name, run.history.dearest[agent.command], reason)
+    """The result of an agent that died with its worker or with ralph, for `reason`, as
+    far as it had reported it; `name` is as for `run_role`."""
+    return sums.recovered(
+        run.paths.logs / name, run.history.dearest[agent.command], reason
+    )
 
 
 def _judge_prompt(run: Run, attempt: Attempt) -> str:

@@ -1,4 +1,5 @@
-"""The clean room: a checkout where no agent ever works. What is green here is what lands."""
+"""The clean room: a checkout where no agent ever works. What is green here is what
+lands."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ _LONGEST = 1 << 16
 
 @dataclass
 class Room:
-    """The clean room: it holds the files of one commit and what `setup` made, nothing else but what `keep`
-    names. No agent ever works there."""
+    """The clean room: it holds the files of one commit and what `setup` made, nothing
+    else but what `keep` names. No agent ever works there."""
 
     places: Places
     place: Place
@@ -39,8 +40,11 @@ class Room:
     _head: str = ""
 
     @classmethod
-    def at(cls, places: Places, folder: Path, env: Mapping[str, str] | None = None) -> Room:
-        """The room at `folder`; `env` is added to the environment of all that runs there."""
+    def at(
+        cls, places: Places, folder: Path, env: Mapping[str, str] | None = None
+    ) -> Room:
+        """The room at `folder`; `env` is added to the environment of all that runs
+        there."""
         index = places.paths.private / f"{folder.name}.index"
         return cls(places, Place(places.home, folder, index, full=True), env or {})
 
@@ -50,18 +54,23 @@ class Room:
         return self.place.root
 
     def prepare(self, commit: str, name: str, before: str = "") -> CheckResult | None:
-        """Make the room hold `commit`: one look at all that is there, then a checkout; or a room made anew,
-        where it belongs to another stamp or is not as `setup` left it. `before` is what the commit was before
-        hooks rewrote it, for which no setup is due. The result of `setup` if it is red."""
+        """Make the room hold `commit`: one look at all that is there, then a checkout;
+        or a room made anew, where it belongs to another stamp or is not as `setup` left
+        it. `before` is what the commit was before hooks rewrote it, for which no setup
+        is due. The result of `setup` if it is red."""
         entries, (noted, made) = self.places.home.entries(commit), self.place.noted()
         stamp = self._stamp(commit, entries, before or commit)
         if stamp != noted or not self.place.exists:
             return self._make_anew(commit, entries, name)
         self.place.carry(self.places.gear.carried)
         as_noted = dict(made)
-        spoiled = exact.restore(self.path, self.place.tracked(commit, entries), self._is_kept, made)
+        spoiled = exact.restore(
+            self.path, self.place.tracked(commit, entries), self._is_kept, made
+        )
         if spoiled:
-            self.notices.append(f"the room is made again: {text.few(spoiled)} was not as setup had left it")
+            self.notices.append(
+                f"the room is made again: {text.few(spoiled)} was not as setup had left it"
+            )
             return self._make_anew(commit, entries, name)
         self.hold(commit)
         if not self.place.stamp.exists():  # git could not check it out where it was
@@ -71,23 +80,24 @@ class Room:
         return None
 
     def hold(self, tree: str, head: str = "") -> None:
-        """Check out a commit, or a tree that is staged on the commit `head`, and give the room its `.git`;
-        nothing that git does not track is touched."""
+        """Check out a commit, or a tree that is staged on the commit `head`, and give
+        the room its `.git`; nothing that git does not track is touched."""
         self._tree, self._head = tree, head or tree
         if self.place.reset(tree):
             files.clear(self.place.stamp)
         self.places.furnish(self.place, self._head)
 
     def go_on(self, commit: str) -> bool:
-        """Go on where earlier checks ended on the files of `commit`: what they built stays, tracked files are
-        put back. False if the room is not there any more."""
+        """Go on where earlier checks ended on the files of `commit`: what they built
+        stays, tracked files are put back. False if the room is not there any more."""
         self._tree = self._head = commit
         if self.place.exists and self.place.stamp.exists():
             self._put_back()
         return self.place.exists and self.place.stamp.exists()
 
     def naming(self, names: Iterable[str]) -> list[str]:
-        """Those of these files here that name the folder of all places, or links that lead there."""
+        """Those of these files here that name the folder of all places, or links that
+        lead there."""
         return [name for name in names if self._names_places(self.path / name)]
 
     def _names_places(self, path: Path) -> bool:
@@ -98,14 +108,16 @@ class Room:
         return os.fsencode(places) in (files.read_regular(path, _LOOKED_AT) or b"")
 
     def run(self, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
-        """Run all checks as one program: what one builds, the next can use; what one changes in tracked files
-        is named and put back."""
+        """Run all checks as one program: what one builds, the next can use; what one
+        changes in tracked files is named and put back."""
         results: list[CheckResult] = []
         for number, check in enumerate(checks):
             if number and (changed := self._put_back()):
                 what = f"check {checks[number - 1].name} changed {text.few(changed)}"
                 self.notices.append(f"{what}; put back before the next check")
-            result = self.places.run(check, self.path, f"{name}-check{number + 1}", label, self.env)
+            result = self.places.run(
+                check, self.path, f"{name}-check{number + 1}", label, self.env
+            )
             if not result:
                 break  # ralph was stopped
             results.append(result)
@@ -117,32 +129,60 @@ class Room:
         return results
 
     def hook(self, hook: str, name: str, label: str = "") -> CheckResult | None:
-        """Run a commit hook, as git does; its result, None if there is none or ralph was stopped."""
+        """Run a commit hook, as git does; its result, None if there is none or ralph
+        was stopped."""
         if hook not in self.places.hooks(self.path):
             return None
         hooks = self.path / self.places.gear.hooks
-        if not hooks.is_relative_to(self.path):  # the other side of a prefix may not see them where they are
+        if not hooks.is_relative_to(
+            self.path
+        ):  # the other side of a prefix may not see them where they are
             copy = files.clear(self.path / ".git/hooks")
             hooks = shutil.copytree(hooks, copy, ignore_dangling_symlinks=True)
         words = ["git", "-c", f"core.hooksPath={hooks}", "hook", "run", hook]
         words += ["--", _MESSAGE, *MESSAGE_HOOKS[hook]] if hook in MESSAGE_HOOKS else []
-        env = {"GIT_INDEX_FILE": str(self.path / ".git/index"), "GIT_EDITOR": ":", "GIT_PREFIX": ""}
-        env |= {key: value for key, value in self.places.home.calls.env.items() if key == "GIT_CONFIG_GLOBAL"}
+        env = {
+            "GIT_INDEX_FILE": str(self.path / ".git/index"),
+            "GIT_EDITOR": ":",
+            "GIT_PREFIX": "",
+        }
+        env |= {
+            key: value
+            for key, value in self.places.home.calls.env.items()
+            if key == "GIT_CONFIG_GLOBAL"
+        }
         check = Check(hook, tuple(words), HOOK_TIMEOUT)
-        result = self.places.run(check, self.path, f"{name}-{hook}", label, {**self.env, **env})
+        result = self.places.run(
+            check, self.path, f"{name}-{hook}", label, {**self.env, **env}
+        )
         gone = "it removed or replaced the checkout that it ran in"
-        return replace(result, ok=False, tail=gone) if result and not self.place.exists else result
+        return (
+            replace(result, ok=False, tail=gone)
+            if result and not self.place.exists
+            else result
+        )
 
-    def said(self, message: str, name: str, label: str = "") -> tuple[str, list[CheckResult]]:
-        """What the hooks for messages make of one, and their results, up to the first that is red."""
-        self.places.furnish(self.place, self._head)  # an earlier hook can have spoiled it
+    def said(
+        self, message: str, name: str, label: str = ""
+    ) -> tuple[str, list[CheckResult]]:
+        """What the hooks for messages make of one, and their results, up to the first
+        that is red."""
+        self.places.furnish(
+            self.place, self._head
+        )  # an earlier hook can have spoiled it
         path, results = self.path / _MESSAGE, list[CheckResult]()
         files.clear(path).write_text(f"{message}\n", encoding="utf-8", errors="replace")
         for hook in MESSAGE_HOOKS:
             if result := self.hook(hook, name, label):
-                said = (files.read_regular(path, _LONGEST) or b"").decode("utf-8", "replace")
+                said = (files.read_regular(path, _LONGEST) or b"").decode(
+                    "utf-8", "replace"
+                )
                 if result.ok and ("\0" in said or not said.strip()):
-                    result = replace(result, ok=False, tail="it left a commit message that git refuses")
+                    result = replace(
+                        result,
+                        ok=False,
+                        tail="it left a commit message that git refuses",
+                    )
                 message = said
                 results.append(result)
                 if not result.ok:
@@ -150,15 +190,39 @@ class Room:
         return message, results
 
     def staged(self) -> str:
-        """The tree of the tracked files as a hook left them, and of those that it staged beside them."""
+        """The tree of the tracked files as a hook left them, and of those that it
+        staged beside them."""
         self.place.remove_repositories(self._tree)
         self.place.git("add", "-u", "--sparse", "--", ":/", check=False, timeout=BULK)
-        ours, index = {*self.place.git.names("ls-files", "-z")}, self.path / ".git/index"
+        ours, index = (
+            {*self.place.git.names("ls-files", "-z")},
+            self.path / ".git/index",
+        )
         readable = files.read_regular(index, 1) is not None  # git would wait for a FIFO
-        theirs = self.place.git("ls-files", "-z", check=False, GIT_INDEX_FILE=str(index)) if readable else ""
-        if new := [name for name in theirs.split("\0") if name not in ours and (self.path / name).is_file()]:
-            words = ("add", "-f", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul")
-            self.place.git(*words, stdin=nul(new), check=False, timeout=BULK, GIT_LITERAL_PATHSPECS="1")
+        theirs = (
+            self.place.git("ls-files", "-z", check=False, GIT_INDEX_FILE=str(index))
+            if readable
+            else ""
+        )
+        if new := [
+            name
+            for name in theirs.split("\0")
+            if name not in ours and (self.path / name).is_file()
+        ]:
+            words = (
+                "add",
+                "-f",
+                "--sparse",
+                "--pathspec-from-file=-",
+                "--pathspec-file-nul",
+            )
+            self.place.git(
+                *words,
+                stdin=nul(new),
+                check=False,
+                timeout=BULK,
+                GIT_LITERAL_PATHSPECS="1",
+            )
         return self.place.git("write-tree", timeout=BULK).strip()
 
     def _put_back(self) -> list[str]:
@@ -168,16 +232,24 @@ class Room:
         return changed
 
     def _stamp(self, commit: str, entries: Mapping[str, str], before: str) -> str:
-        """What a room that holds `commit`, which has these `entries`, belongs to, where `setup` ran on
-        `before`. A `.gitattributes` decides how all files look, and git writes only those again that
-        changed."""
+        """What a room that holds `commit`, which has these `entries`, belongs to, where
+        `setup` ran on `before`. A `.gitattributes` decides how all files look, and git
+        writes only those again that changed."""
         setup = self.places.stamp(before, entries if before == commit else None)
-        decide = (f"{meta} {name}" for name, meta in entries.items() if name.endswith(".gitattributes"))
-        return files.digest("\0".join([setup, *decide]).encode("utf-8", "surrogatepass"))
+        decide = (
+            f"{meta} {name}"
+            for name, meta in entries.items()
+            if name.endswith(".gitattributes")
+        )
+        return files.digest(
+            "\0".join([setup, *decide]).encode("utf-8", "surrogatepass")
+        )
 
-    def _make_anew(self, commit: str, entries: Mapping[str, str], name: str) -> CheckResult | None:
-        """Throw the room away, check out `commit`, run `setup`, once more if it is red, and list what it
-        made; its result if it stays red."""
+    def _make_anew(
+        self, commit: str, entries: Mapping[str, str], name: str
+    ) -> CheckResult | None:
+        """Throw the room away, check out `commit`, run `setup`, once more if it is red,
+        and list what it made; its result if it stays red."""
         self.place.remove()
         self.hold(commit)
         result = self.places.set_up(self.place, name, self.env)
@@ -186,7 +258,9 @@ class Room:
         if result:
             self._put_back()
             self.places.furnish(self.place, commit)
-        made = exact.listing(self.path, self.place.tracked(commit, entries), self._is_kept)
+        made = exact.listing(
+            self.path, self.place.tracked(commit, entries), self._is_kept
+        )
         self.place.note(self._stamp(commit, entries, commit), made)
         return None
 

@@ -86,7 +86,8 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """How long the run has lasted, including processes before this one that crashed."""
+        """How long the run has lasted, including processes before this one that
+        crashed."""
         return self.carried + time.monotonic() - self.started
 
     @property
@@ -96,7 +97,8 @@ class Run:
 
     @property
     def share(self) -> Share | None:
-        """What another attempt may spend beside those under way; None if nothing is left for it."""
+        """What another attempt may spend beside those under way; None if nothing is
+        left for it."""
         given = [attempt.share for attempt in self.pool.attempts]
         return limits.share(self.limits, self.history, given, self.settings.jobs)
 
@@ -105,9 +107,11 @@ class Run:
         self.control = self.places.control = self.git.calls.control = control
         self.view = self.places.view = view
 
-    def in_worker(self, work: Callable[[Run], Result], kind: type[Result], number: int = 0) -> Job[Result]:
-        """Start `work(run)` in a process of its own, for the worker of this number: a job, whose result is
-        the dataclass `kind` that it returns."""
+    def in_worker(
+        self, work: Callable[[Run], Result], kind: type[Result], number: int = 0
+    ) -> Job[Result]:
+        """Start `work(run)` in a process of its own, for the worker of this number: a
+        job, whose result is the dataclass `kind` that it returns."""
 
         def job(control: Control, report: Hear) -> Result:
             view = Reporter(report, self.view.stays, self.view.verbose)
@@ -116,7 +120,9 @@ class Run:
             return work(self)
 
         assert self.places.gear  # found once, and not in each worker
-        return start(job, kind, lambda event: self.view.hear(event, number), self.pool.jobs)
+        return start(
+            job, kind, lambda event: self.view.hear(event, number), self.pool.jobs
+        )
 
     def turn(self, attempt: Attempt, only_looks: bool = False) -> Turn:
         """Queue for a clean room, for a candidate or only to look at the tip."""
@@ -124,8 +130,8 @@ class Run:
         return self.pool.train.turn(attempt, lambda: self.tip, only_looks)
 
     def wait(self, awaited: Awaitable[Result]) -> Result:
-        """The result of a job, or of steps that wait for jobs alone. Other jobs go on meanwhile; attempts do
-        not."""
+        """The result of a job, or of steps that wait for jobs alone. Other jobs go on
+        meanwhile; attempts do not."""
         steps = awaited.__await__()
         try:
             while True:
@@ -143,7 +149,8 @@ class Run:
         self.history.apply(self.journal.append(record, headline, lines))
 
     def read_plan(self) -> None:
-        """Read prd.json if it changed; `settings.trouble` says why it cannot be read."""
+        """Read prd.json if it changed; `settings.trouble` says why it cannot be
+        read."""
 
         def pause(seconds: float) -> bool:
             self.pool.serve(self.control, seconds)
@@ -151,12 +158,16 @@ class Run:
 
         self._heed(lambda: self.settings.read(pause))
 
-    def edit(self, set_field: SetField, tasks: Task | Sequence[Task], value: bool | str) -> None:
-        """Set a field of tasks in prd.json, as `edit.set_passed`; if it cannot be read, as soon as it can."""
+    def edit(
+        self, set_field: SetField, tasks: Task | Sequence[Task], value: bool | str
+    ) -> None:
+        """Set a field of tasks in prd.json, as `edit.set_passed`; if it cannot be read,
+        as soon as it can."""
         self._heed(lambda: self.settings.edit(set_field, tasks, value))
 
     def _heed(self, step: Callable[[], None]) -> None:
-        """Do a step with prd.json, and say what came of it; new trouble is told to --notify, too."""
+        """Do a step with prd.json, and say what came of it; new trouble is told to
+        --notify, too."""
         before, notices = self.settings.trouble, self.settings.notices
         step()
         while notices:
@@ -178,14 +189,19 @@ def asked_to_stop(run: Run) -> Stop | None:
     return Stop("asked", "stopped, as `ralph stop` asked") if asked else None
 
 
-def notify(run: Run, event: str, reason: str, task: str = "", stop: Stop | None = None) -> None:
-    """Give an event, its `reason` and the summary to --notify's command, if that is told of such events. Its
-    failure changes nothing. It is the person's own, and not part of an attempt: it may call `ralph tell`,
-    `retry` or `stop`."""
+def notify(
+    run: Run, event: str, reason: str, task: str = "", stop: Stop | None = None
+) -> None:
+    """Give an event, its `reason` and the summary to --notify's command, if that is
+    told of such events. Its failure changes nothing. It is the person's own, and not
+    part of an attempt: it may call `ralph tell`, `retry` or `stop`."""
     if not run.options.notify or event not in run.settings.notify_on:
         return
     so_far = summary(run.plan, run.history, stop, run.seconds)
-    payload = json.dumps(news(event, run.plan.project, run.branch.name, task, reason, so_far)) + "\n"
+    payload = (
+        json.dumps(news(event, run.plan.project, run.branch.name, task, reason, so_far))
+        + "\n"
+    )
     env = {name: value for name, value in os.environ.items() if name != "RALPH_RUN_ID"}
     told = run_process(
         ["/bin/sh", "-c", run.options.notify], cwd=run.paths.root, env=env, timeout=_NOTIFY_TIMEOUT,
@@ -193,19 +209,26 @@ def notify(run: Run, event: str, reason: str, task: str = "", stop: Stop | None 
         spare=run.pool.children,
     )  # fmt: skip
     if told.ended == "deadline":
-        run.view.line(f"! --notify did not end within {_NOTIFY_TIMEOUT:.0f} seconds", color="yellow")
+        run.view.line(
+            f"! --notify did not end within {_NOTIFY_TIMEOUT:.0f} seconds",
+            color="yellow",
+        )
     elif told.exit != 0:
         why = last_line(told.tail)
         run.view.line(f"! --notify ended with exit {told.exit}: {why}", color="yellow")
 
 
-async def stand_by(run: Run, attempt: Attempt, said: str, doing: str, is_over: Callable[[], bool]) -> bool:
-    """Say why an attempt has to wait, and wait until `is_over`; False if the run's time is up before. StopNow
-    when ralph must stop."""
+async def stand_by(
+    run: Run, attempt: Attempt, said: str, doing: str, is_over: Callable[[], bool]
+) -> bool:
+    """Say why an attempt has to wait, and wait until `is_over`; False if the run's time
+    is up before. StopNow when ralph must stop."""
     run.view.line(f"! {said}", color="yellow")
     run.view.doing(doing, attempt.worker)
     notify(run, "waiting", said, attempt.task.id)
-    await Look(lambda: is_over() or asked_to_stop(run) is not None or time.time() >= run.ends)
+    await Look(
+        lambda: is_over() or asked_to_stop(run) is not None or time.time() >= run.ends
+    )
     if is_over():
         return True
     if asked_to_stop(run):

@@ -1,5 +1,5 @@
-"""The settings of a run: prd.json as people and ralph edit it meanwhile, and what it and the command line
-allow together."""
+"""The settings of a run: prd.json as people and ralph edit it meanwhile, and what it
+and the command line allow together."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ class Change:
 
 @dataclass
 class Settings:
-    """`plan` is the last one that could be read, with the checks of the command line; `trouble` says why it
-    cannot be read now, and `unmade` are the edits that it lacks. `notices` are lines for people."""
+    """`plan` is the last one that could be read, with the checks of the command line;
+    `trouble` says why it cannot be read now, and `unmade` are the edits that it lacks.
+    `notices` are lines for people."""
 
     options: Options
     paths: Paths
@@ -58,25 +59,39 @@ class Settings:
 
     @property
     def rooms(self) -> int:
-        """How many candidates may be checked side by side: more than there are workers never are."""
+        """How many candidates may be checked side by side: more than there are workers
+        never are."""
         return min(self.limits.rooms, self.jobs)
 
     @property
     def permissions(self) -> str:
         """What agents may do; inside ralph's own sandbox, all that it allows."""
-        return "sandbox" if self.options.sandbox else "full" if self.options.full_permissions else "edit"
+        return (
+            "sandbox"
+            if self.options.sandbox
+            else "full"
+            if self.options.full_permissions
+            else "edit"
+        )
 
     @property
     def wrap(self) -> tuple[str, str]:
-        """The words before every command in a place, and those that end what it left; empty without."""
+        """The words before every command in a place, and those that end what it left;
+        empty without."""
         named = self.options.wrap or self.plan.settings.get("wrap") or ""
-        return (named["run"], named.get("end", "")) if isinstance(named, dict) else (str(named), "")
+        return (
+            (named["run"], named.get("end", ""))
+            if isinstance(named, dict)
+            else (str(named), "")
+        )
 
     @property
     def prompt(self) -> Path:
         """The template of prompts: the person's own, if there is one."""
         named = self.options.prompt or self.plan.settings.get("prompt")
-        return self.paths.prd.parent / named if named else resource("templates/prompt.md")
+        return (
+            self.paths.prd.parent / named if named else resource("templates/prompt.md")
+        )
 
     @property
     def commit(self) -> str:
@@ -91,12 +106,14 @@ class Settings:
 
     @property
     def unmarked(self) -> list[str]:
-        """The keys of the tasks whose marks prd.json lacks, as it could not be written."""
+        """The keys of the tasks whose marks prd.json lacks, as it could not be
+        written."""
         return [task.key for change in self.unmade for task in change.tasks]
 
     def read(self, pause: Callable[[float], bool]) -> None:
-        """Read prd.json if it changed. While it cannot be read, `trouble` says why, and nothing new starts.
-        `pause` waits some seconds, and is false when there is no time to wait."""
+        """Read prd.json if it changed. While it cannot be read, `trouble` says why, and
+        nothing new starts. `pause` waits some seconds, and is false when there is no
+        time to wait."""
         end = time.monotonic() + PATIENCE
         while True:
             try:
@@ -112,9 +129,14 @@ class Settings:
                     self._wait(str(error))
                     return
 
-    def edit(self, set_field: SetField, tasks: Task | Sequence[Task], value: bool | str) -> None:
-        """Set a field of tasks in prd.json, as `edit.set_passed`; if it cannot be read, as soon as it can."""
-        change = Change(set_field, [tasks] if isinstance(tasks, Task) else list(tasks), value)
+    def edit(
+        self, set_field: SetField, tasks: Task | Sequence[Task], value: bool | str
+    ) -> None:
+        """Set a field of tasks in prd.json, as `edit.set_passed`; if it cannot be read,
+        as soon as it can."""
+        change = Change(
+            set_field, [tasks] if isinstance(tasks, Task) else list(tasks), value
+        )
         self.unmade.append(change)
         try:
             self._make_edits()
@@ -135,7 +157,8 @@ class Settings:
                 self._take_over(new)
 
     def _wait(self, trouble: str) -> None:
-        """Note that prd.json cannot be read; `status` shows the last good one meanwhile."""
+        """Note that prd.json cannot be read; `status` shows the last good one
+        meanwhile."""
         if trouble != self.trouble:
             self.trouble = trouble
             self.notices.append(f"! {trouble}; nothing new starts until it can be read")
@@ -145,9 +168,16 @@ class Settings:
         """Use a plan that somebody saved. BadInput if no run could use it."""
         plan = admit(plan, self.paths, self.options)
         if plan.branch != self.plan.branch:
-            self.notices.append("! branchName has changed: that is another plan, from the next run on")
+            self.notices.append(
+                "! branchName has changed: that is another plan, from the next run on"
+            )
         limits = resolve(plan.settings, self.options.limits)
-        self.limits = replace(limits, until=self.limits.until, jobs=self.limits.jobs, rooms=self.limits.rooms)
+        self.limits = replace(
+            limits,
+            until=self.limits.until,
+            jobs=self.limits.jobs,
+            rooms=self.limits.rooms,
+        )
         self._use(plan)
 
     def _use(self, plan: Plan) -> None:

@@ -1,4 +1,5 @@
-"""What a run shows while it goes on: the interface that `show` draws, and its end in a worker."""
+"""What a run shows while it goes on: the interface that `show` draws, and its end in a
+worker."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ _RETRY_LINES = 5.0  # seconds between them
 
 
 class View:
-    """A view that shows nothing. With `stays`, a terminal shows a status that stays; with `verbose`, all that
-    an agent prints; `named` puts the task before each line of a worker. `sums` makes the line for the
-    whole run from the dollars of the attempts under way."""
+    """A view that shows nothing. With `stays`, a terminal shows a status that stays;
+    with `verbose`, all that an agent prints; `named` puts the task before each line of
+    a worker. `sums` makes the line for the whole run from the dollars of the attempts
+    under way."""
 
     stays = False
     verbose = False
@@ -40,7 +42,8 @@ class View:
         """The result of a check."""
 
     def doing(self, words: str, worker: int = 0) -> None:
-        """What a worker, or the loop itself (0), does from now on; nothing to clear it."""
+        """What a worker, or the loop itself (0), does from now on; nothing to clear
+        it."""
 
     def started(self, attempt: Attempt, of: int) -> None:
         """An attempt begins, one `of` those that its task has."""
@@ -59,9 +62,12 @@ class View:
 
 
 class Reporter(View):
-    """The view of a worker: sends all that happens as events to the view of the loop."""
+    """The view of a worker: sends all that happens as events to the view of the
+    loop."""
 
-    def __init__(self, report: Callable[[Json], object], stays: bool, verbose: bool) -> None:
+    def __init__(
+        self, report: Callable[[Json], object], stays: bool, verbose: bool
+    ) -> None:
         self._report, self.stays, self.verbose = report, stays, verbose
         self._agent: StreamParser | None = None
         self._doing, self._began = "", time.monotonic()
@@ -96,8 +102,9 @@ class Reporter(View):
             self.line(words, "  ", "yellow")
 
     def tick(self) -> float:
-        """Once a second: send what the agent has used so far; or, where no status stays, now and then a line
-        of what goes on. In how many seconds to do it again."""
+        """Once a second: send what the agent has used so far; or, where no status
+        stays, now and then a line of what goes on. In how many seconds to do it
+        again."""
         now, agent = time.monotonic(), self._agent
         if self.stays:
             if agent is not None:
@@ -114,7 +121,8 @@ class Reporter(View):
         return max(self._said + _SIGN_OF_LIFE - now, 1.0)
 
     def _heard(self, kind: str, words: str) -> None:
-        """Send a few lines of each message, and no more a second than a person can read."""
+        """Send a few lines of each message, and no more a second than a person can
+        read."""
         if int(time.monotonic()) != self._second:
             self._second, self._lines = int(time.monotonic()), 0
         lines = words.strip().splitlines()[:3]

@@ -1,5 +1,5 @@
-"""A worker: a process forked from the loop for one job. It reports through a pipe, in JSON lines, and writes
-none of the three state files. Neither outlives the other."""
+"""A worker: a process forked from the loop for one job. It reports through a pipe, in
+JSON lines, and writes none of the three state files. Neither outlives the other."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ _ERRORS = (
 
 @dataclass(eq=False)
 class Job(Generic[Result]):
-    """A job under way: the worker's `pid`, the `pipe` that it reports through, and the one that stays open
-    while the loop is `alive`; `hear` gets its events, and its result is a `kind`, which awaiting returns."""
+    """A job under way: the worker's `pid`, the `pipe` that it reports through, and the
+    one that stays open while the loop is `alive`; `hear` gets its events, and its
+    result is a `kind`, which awaiting returns."""
 
     pid: int
     pipe: int
@@ -84,7 +85,9 @@ class Job(Generic[Result]):
                     self.result = _ERRORS[event["kind"]](event["said"])
                 case _:
                     self.hear(event)
-        self.ready = self.result is not None  # it has ended all that it started, and will end itself
+        self.ready = (
+            self.result is not None
+        )  # it has ended all that it started, and will end itself
 
     def stop(self) -> None:
         """Terminate the worker; kill it if it was told so a minute ago."""
@@ -98,8 +101,8 @@ class Job(Generic[Result]):
             os.kill(self.pid, number)
 
     def end(self, spare: frozenset[int]) -> None:
-        """Await the end of a worker that has said its result: it has ended all that it started. End any
-        other, and all that it left but `spare`, our other children."""
+        """Await the end of a worker that has said its result: it has ended all that it
+        started. End any other, and all that it left but `spare`, our other children."""
         patience = 5.0 if self.result is None else _STOP_DEADLINE
         if self.result is None:
             self.send(signal.SIGTERM)
@@ -113,9 +116,11 @@ class Job(Generic[Result]):
         self.ready = True
 
 
-def start(work: Work[Result], kind: type[Result], hear: Hear, jobs: list[Job[Any]]) -> Job[Result]:
-    """Fork a worker that does `work(control, report)`: one more of `jobs`. Must be called while there are no
-    threads."""
+def start(
+    work: Work[Result], kind: type[Result], hear: Hear, jobs: list[Job[Any]]
+) -> Job[Result]:
+    """Fork a worker that does `work(control, report)`: one more of `jobs`. Must be
+    called while there are no threads."""
     pipe, write = os.pipe()
     alive_read, alive = os.pipe()
     sys.stdout.flush()
@@ -141,12 +146,16 @@ def _worker(work: Work[Any], alive: int, pipe: int) -> None:
     """What the child does."""
     os.setsid()
     become_subreaper()
-    note(os.getppid())  # a worker that hangs when its loop is killed is ended by the next one
+    note(
+        os.getppid()
+    )  # a worker that hangs when its loop is killed is ended by the next one
     control = Control(alive)
     control.install()
 
     def report(event: Json) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the loop is gone, as `control` will say
+        with contextlib.suppress(
+            BrokenPipeError
+        ):  # the loop is gone, as `control` will say
             files.write_all(pipe, json.dumps(event).encode() + b"\n")
 
     try:

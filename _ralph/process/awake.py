@@ -17,8 +17,8 @@ _LINUX = ([*_INHIBIT, "--what=idle:sleep"], [*_INHIBIT, "--what=idle"])
 
 @contextlib.contextmanager
 def kept_awake(wanted: bool = True) -> Iterator[frozenset[int]]:
-    """Inhibit sleep, if `wanted`, until this is left or this process ends, however it ends; the helper's pid,
-    none if that cannot be done."""
+    """Inhibit sleep, if `wanted`, until this is left or this process ends, however it
+    ends; the helper's pid, none if that cannot be done."""
     helper = _helper(os.getpid()) if wanted else None
     try:
         yield frozenset({helper.pid} if helper else ())
@@ -34,9 +34,17 @@ def _helper(pid: int) -> subprocess.Popen[bytes] | None:
         ways = [["caffeinate", "-i", "-w", str(pid)]]
     else:
         ways = [[*way, "tail", f"--pid={pid}", "-f", "/dev/null"] for way in _LINUX]
-    command, null = ["/bin/sh", "-c", " || ".join(map(shlex.join, ways))], subprocess.DEVNULL
+    command, null = (
+        ["/bin/sh", "-c", " || ".join(map(shlex.join, ways))],
+        subprocess.DEVNULL,
+    )
     with contextlib.suppress(OSError):
         return subprocess.Popen(
-            command, cwd="/", stdin=null, stdout=null, stderr=null, start_new_session=True
+            command,
+            cwd="/",
+            stdin=null,
+            stdout=null,
+            stderr=null,
+            start_new_session=True,
         )
     return None

@@ -1,7 +1,9 @@
-"""What belongs to whom: how all that ralph started is found, whatever its parent is by then.
+"""What belongs to whom: how all that ralph started is found, whatever its parent is by
+then.
 
-On Linux orphans become children of the process of ralph's that started them. Elsewhere a process and all that
-it started are its kin, and what runs is noted, so that what a killed run left is found by the next.
+On Linux orphans become children of the process of ralph's that started them. Elsewhere
+a process and all that it started are its kin, and what runs is noted, so that what a
+killed run left is found by the next.
 """
 
 from __future__ import annotations
@@ -22,16 +24,18 @@ if TYPE_CHECKING:
     import psutil
 
 ADOPTS = sys.platform == "linux"
-"""Whether this process can adopt orphans: then what has no parent but this one is all that is left."""
+"""Whether this process can adopt orphans: then what has no parent but this one is all
+that is left."""
 START = "RALPH_PROCESS"
-"""The variable that tells one start of a process from all others, where orphans are not adopted."""
+"""The variable that tells one start of a process from all others, where orphans are not
+adopted."""
 _RUN = "RALPH_RUN_ID"
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBRARY = ctypes.CDLL(None)
 _PAUSE = 0.1
 _SLACK = 60.0
-"""Seconds by which the beginning of one process may differ in two looks: clocks are set. A process id comes
-again much later."""
+"""Seconds by which the beginning of one process may differ in two looks: clocks are
+set. A process id comes again much later."""
 _NOTE = re.compile(r"(?P<starter>\d+)-(?P<pid>\d+)-(?P<mark>\w*)")
 _notes: Path | None = None
 
@@ -43,8 +47,8 @@ def become_subreaper() -> None:
 
 
 def mark_run(run_id: str, notes: Path) -> None:
-    """Mark all that this process starts from now on with `run_id`, in its environment; the folder `notes` is
-    for what runs."""
+    """Mark all that this process starts from now on with `run_id`, in its environment;
+    the folder `notes` is for what runs."""
     global _notes
     os.environ[_RUN] = run_id
     _notes = notes
@@ -53,16 +57,16 @@ def mark_run(run_id: str, notes: Path) -> None:
 
 
 def note(starter: int, mark: str = "") -> None:
-    """Note this process, which leads a session, before it does anything: it was started by `starter`, with
-    `mark`. Nothing where orphans are adopted."""
+    """Note this process, which leads a session, before it does anything: it was started
+    by `starter`, with `mark`. Nothing where orphans are adopted."""
     if _notes and not ADOPTS:
         with contextlib.suppress(OSError):  # a disk that is full ends the run by itself
             (_notes / f"{starter}-{os.getpid()}-{mark}").touch()
 
 
 def kin_of(pid: int, mark: str) -> Kin | None:
-    """The kin of a process that this one started just now with `mark`, and that has noted itself. None where
-    orphans are adopted."""
+    """The kin of a process that this one started just now with `mark`, and that has
+    noted itself. None where orphans are adopted."""
     if ADOPTS:
         return None
     notes = [_notes / f"{os.getpid()}-{pid}-{mark}"] if _notes else []
@@ -70,7 +74,8 @@ def kin_of(pid: int, mark: str) -> Kin | None:
 
 
 def left_by(worker: int) -> Kin | None:
-    """The kin of a worker, and of all that it started and could not end. None where orphans are adopted."""
+    """The kin of a worker, and of all that it started and could not end. None where
+    orphans are adopted."""
     return None if ADOPTS else _noted(_notes, worker)
 
 
@@ -95,33 +100,35 @@ def _noted(notes: Path | None, worker: int | None = None) -> Kin:
 
 @dataclass
 class Kin:
-    """What belongs to processes that each lead a session: what is in those sessions, what is below that, and
-    what carries one of the marks in an environment that can be read. What once belonged does so from then on;
-    this process never does."""
+    """What belongs to processes that each lead a session: what is in those sessions,
+    what is below that, and what carries one of the marks in an environment that can be
+    read. What once belonged does so from then on; this process never does."""
 
-    leaders: dict[int, float] = field(default_factory=dict)  # their pids, and when (unix time) they began
+    leaders: dict[int, float] = field(
+        default_factory=dict
+    )  # their pids, and when (unix time) they began
     marks: frozenset[str] = frozenset()
     notes: list[Path] = field(default_factory=list)
     _found: set[psutil.Process] = field(default_factory=set)
     _looked: float = field(default_factory=time.monotonic)
 
     def watch(self) -> None:
-        """Look for what could not be found once its parent is gone. All processes are listed, so this does
-        nothing within 0.1 s of the last look."""
+        """Look for what could not be found once its parent is gone. All processes are
+        listed, so this does nothing within 0.1 s of the last look."""
         if time.monotonic() - self._looked >= _PAUSE:
             self._look(with_marks=False)
 
     def left(self) -> set[int]:
-        """The pids of all that still runs. What forks and ends while all are listed is not found: where
-        nothing else is, the leaders' groups are killed."""
+        """The pids of all that still runs. What forks and ends while all are listed is
+        not found: where nothing else is, the leaders' groups are killed."""
         self._look(with_marks=True)
         if not self._found and self.kill_groups():
             self._look(with_marks=True)
         return {one.pid for one in self._found}
 
     def kill_groups(self) -> bool:
-        """Kill what is in the leaders' own process groups, each at once: nothing of it can fork meanwhile.
-        Whether there was anything."""
+        """Kill what is in the leaders' own process groups, each at once: nothing of it
+        can fork meanwhile. Whether there was anything."""
         any_left = False
         for pid in filter(self._leads, self.leaders.keys() - {os.getpid()}):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -139,8 +146,12 @@ class Kin:
 
         own, listed = psutil.Process(), set[psutil.Process]()
         below: dict[int, set[psutil.Process]] = defaultdict(set)
-        for pid in psutil.pids():  # `process_iter` skips one whose id was another's before
-            with contextlib.suppress(psutil.Error, OSError):  # it has ended, or is none of our business
+        for (
+            pid
+        ) in psutil.pids():  # `process_iter` skips one whose id was another's before
+            with contextlib.suppress(
+                psutil.Error, OSError
+            ):  # it has ended, or is none of our business
                 one = psutil.Process(pid)
                 below[one.ppid()].add(one)
                 listed.add(one)
@@ -170,7 +181,8 @@ class Kin:
 
 
 def _is_zombie(one: psutil.Process) -> bool:
-    """Whether it has only to be reaped. One that is gone may have forked before, and is looked for again."""
+    """Whether it has only to be reaped. One that is gone may have forked before, and is
+    looked for again."""
     import psutil
 
     with contextlib.suppress(psutil.Error):

@@ -1,5 +1,6 @@
-"""A prefix: words before every command that runs in a place, such as those of a container or a cluster. The
-other side sees the place under the same path, and needs no ralph and no identity of git."""
+"""A prefix: words before every command that runs in a place, such as those of a
+container or a cluster. The other side sees the place under the same path, and needs no
+ralph and no identity of git."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from _ralph.errors import BadInput
 from _ralph.process.process import Control, alive, run_process
 
 Wrap = Callable[[Sequence[str], Mapping[str, str]], list[str]]
-"""Makes of a command, and the variables that it must have, the command that runs it in a place."""
+"""Makes of a command, and the variables that it must have, the command that runs it in
+a place."""
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _FILLED_IN = ("place", "objects", "id")
 _END_DEADLINE = 60.0
@@ -27,26 +29,28 @@ _GIVE_BACK = 'set -- "$1" $(ls -nd "$1"); chown -Rh "$4" "$1"'
 
 @dataclass(frozen=True)
 class Prefix:
-    """What stands before a command: a kind of prefix says its words, and how what they started is ended.
-    Every process has an id, noted in the folder `noted` with the pid of who started it, until it is ended.
-    `foreign` says that what it makes may be another user's."""
+    """What stands before a command: a kind of prefix says its words, and how what they
+    started is ended. Every process has an id, noted in the folder `noted` with the pid
+    of who started it, until it is ended. `foreign` says that what it makes may be
+    another user's."""
 
     noted: Path
     foreign: bool = field(default=True, kw_only=True)
 
     def words(self, place: Path, own: str, config: Sequence[str] | None) -> list[str]:
-        """The words for the process `own` in `place`; `config` names an agent's configuration, if it is
-        one."""
+        """The words for the process `own` in `place`; `config` names an agent's
+        configuration, if it is one."""
         raise NotImplementedError
 
     def end(self, place: Path, own: str) -> str:
-        """End what is left of a process on the other side; what went wrong, if anything did."""
+        """End what is left of a process on the other side; what went wrong, if anything
+        did."""
         raise NotImplementedError
 
     @contextlib.contextmanager
     def started(self, place: Path, config: Sequence[str] | None) -> Iterator[Wrap]:
-        """For one process in `place`, of the agent with this `config`, if it is one. When it has ended,
-        whatever of it is still on the other side is ended, too."""
+        """For one process in `place`, of the agent with this `config`, if it is one.
+        When it has ended, whatever of it is still on the other side is ended, too."""
         own = f"ralph-{uuid.uuid4().hex[:12]}"
         self.end_left(lambda pid: not alive([pid]))  # of a worker that was killed
         self.noted.mkdir(parents=True, exist_ok=True)
@@ -56,19 +60,29 @@ class Prefix:
                 *self.words(place, own, config), "env", *(f"{key}={env[key]}" for key in env), *argv
             ]  # fmt: skip
         finally:
-            self._end(own, place)  # its words are nobody's business: the process may have ended it itself
+            self._end(
+                own, place
+            )  # its words are nobody's business: the process may have ended it itself
 
     def end_left(self, of: Callable[[int], bool] = lambda _: True) -> list[str]:
-        """End what is left on the other side of processes whose starter was killed, `of` its pid; a line for
-        each that could not be ended."""
+        """End what is left on the other side of processes whose starter was killed,
+        `of` its pid; a line for each that could not be ended."""
         lines = []
         for note in sorted(self.noted.glob("ralph-*")):
-            said = (files.read_regular(note, 1 << 16) or b"").decode("utf-8", "surrogateescape")
-            pid, whole, place = said.partition("\n")  # else its process has not been started yet
+            said = (files.read_regular(note, 1 << 16) or b"").decode(
+                "utf-8", "surrogateescape"
+            )
+            pid, whole, place = said.partition(
+                "\n"
+            )  # else its process has not been started yet
             if not (whole and of(int(pid))) or not self._end(note.name, Path(place)):
                 continue
-            if failed := self._end(note.name, Path(place)):  # podman needs two if its own helper was killed
-                lines.append(f"what a killed run left behind the prefix could not be ended: {failed}")
+            if failed := self._end(
+                note.name, Path(place)
+            ):  # podman needs two if its own helper was killed
+                lines.append(
+                    f"what a killed run left behind the prefix could not be ended: {failed}"
+                )
         return lines
 
     def _end(self, own: str, place: Path) -> str:
@@ -79,8 +93,9 @@ class Prefix:
 
 @dataclass(frozen=True)
 class Given(Prefix):
-    """The words that a person gave, and those of the command that ends what they started, if there is one.
-    `objects` is home's object store, without which no git works on the other side."""
+    """The words that a person gave, and those of the command that ends what they
+    started, if there is one. `objects` is home's object store, without which no git
+    works on the other side."""
 
     run: tuple[str, ...]
     ending: tuple[str, ...]
@@ -93,7 +108,9 @@ class Given(Prefix):
         return self._filled(self.run, place, own)
 
     def end(self, place: Path, own: str) -> str:
-        failed = self._call(self._filled(self.ending, place, own)) if self.ending else ""
+        failed = (
+            self._call(self._filled(self.ending, place, own)) if self.ending else ""
+        )
         if self.foreign and os.getuid() and _has_foreign(place):
             give = ("/bin/sh", "-c", _GIVE_BACK, "sh", str(place))
             failed = self._call([*self._filled(self.run, place, own), *give]) or failed
@@ -101,9 +118,20 @@ class Given(Prefix):
 
     def _call(self, words: Sequence[str]) -> str:
         """Run a command; what went wrong, if anything did."""
-        done = run_process(words, cwd=Path("/"), env=os.environ, timeout=_END_DEADLINE, control=Control())
-        ended = {"deadline": f"it took over {_END_DEADLINE:g} s", "missing": done.tail}.get(done.ended)
-        failed = ended or (done.exit and f"exit {done.exit}: {text.last_line(done.tail)}")
+        done = run_process(
+            words,
+            cwd=Path("/"),
+            env=os.environ,
+            timeout=_END_DEADLINE,
+            control=Control(),
+        )
+        ended = {
+            "deadline": f"it took over {_END_DEADLINE:g} s",
+            "missing": done.tail,
+        }.get(done.ended)
+        failed = ended or (
+            done.exit and f"exit {done.exit}: {text.last_line(done.tail)}"
+        )
         return f"{shlex.join(words)}: {failed}" if failed else ""
 
     def _filled(self, words: Sequence[str], place: Path, own: str) -> list[str]:
@@ -122,15 +150,23 @@ def _has_foreign(place: Path) -> bool:
 
 
 def words_of(value: str, where: str) -> tuple[str, ...]:
-    """The words of a prefix. BadInput, with the place `where` it stands, for one that nobody can run."""
+    """The words of a prefix. BadInput, with the place `where` it stands, for one that
+    nobody can run."""
     try:
         words = tuple(shlex.split(value))
     except ValueError as error:
         raise BadInput(f"{where}: {error}: {value}") from None
-    unknown = [name for word in words for name in _BRACES.findall(word) if name not in _FILLED_IN]
+    unknown = [
+        name
+        for word in words
+        for name in _BRACES.findall(word)
+        if name not in _FILLED_IN
+    ]
     if unknown:
         known = ", ".join(f"{{{name}}}" for name in _FILLED_IN)
         raise BadInput(f"{where}: {{{unknown[0]}}} is unknown; {known} are filled in")
     if not words:
-        raise BadInput(f"{where}: expected words that go before a command, such as: srun -N1 -n1")
+        raise BadInput(
+            f"{where}: expected words that go before a command, such as: srun -N1 -n1"
+        )
     return words

@@ -1,4 +1,5 @@
-"""Processes: run one with deadlines, heed signals meanwhile, end everything that it started."""
+"""Processes: run one with deadlines, heed signals meanwhile, end everything that it
+started."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ _CHUNK = _TAIL = 1 << 16
 _LONGEST_LINE = 32 << 20  # the longest seen from a real agent had 20 MB
 
 LineHandler = Callable[[bytes], str | None]
-"""Gets each complete line of stdout; returns `stop` to end the process, `quiet` if the line is no sign of
-life, else None."""
+"""Gets each complete line of stdout; returns `stop` to end the process, `quiet` if the
+line is no sign of life, else None."""
 
 
 class Control:
@@ -40,8 +41,12 @@ class Control:
         self.interrupts = 0  # how often SIGINT came
         self.stop_signal: int | None = None  # the one that says to stop now
         self.orphaned = False  # the loop is gone: end everything and write nothing
-        self.on_interrupt: Callable[[], object] | None = None  # called after the first SIGINT
-        self.on_tick: Callable[[], float] | None = None  # called during a wait: in how many seconds again
+        self.on_interrupt: Callable[[], object] | None = (
+            None  # called after the first SIGINT
+        )
+        self.on_tick: Callable[[], float] | None = (
+            None  # called during a wait: in how many seconds again
+        )
         self._asked = False
         self._due = 0.0
         self._alive = alive
@@ -52,10 +57,14 @@ class Control:
         self._wake, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        ignored = signal.getsignal(signal.SIGHUP) in (signal.SIG_IGN, _ignore)  # nohup, here or in the loop
+        ignored = signal.getsignal(signal.SIGHUP) in (
+            signal.SIG_IGN,
+            _ignore,
+        )  # nohup, here or in the loop
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._note)
-        # A handler and not SIG_IGN: handlers are reset in children, an ignored signal is not.
+        # A handler and not SIG_IGN: handlers are reset in children, an ignored signal
+        # is not.
         for number in (signal.SIGCHLD, *((signal.SIGHUP,) if ignored else ())):
             signal.signal(number, _ignore)
 
@@ -69,8 +78,8 @@ class Control:
         return self.stop_signal is not None or self.orphaned
 
     def wait(self, seconds: float, fds: Iterable[int] = ()) -> list[int]:
-        """Wait until one of `fds` can be read, a child ends or a signal comes, at most `seconds`; those of
-        `fds` that can be read."""
+        """Wait until one of `fds` can be read, a child ends or a signal comes, at most
+        `seconds`; those of `fds` that can be read."""
         if self.on_tick is not None:
             if time.monotonic() >= self._due:
                 self._due = time.monotonic() + self.on_tick()
@@ -81,16 +90,21 @@ class Control:
             os.read(self._wake, 512)
         if self._alive in ready:  # nothing is ever written to it
             self.orphaned = True
-        if self.interrupts and self.on_interrupt and not self._asked:  # here: a handler may do nothing
+        if (
+            self.interrupts and self.on_interrupt and not self._asked
+        ):  # here: a handler may do nothing
             self._asked = True
             self.on_interrupt()
         return [fd for fd in ready if fd not in own]
 
     def sleep(self, until: float, interrupted: Callable[[], bool]) -> None:
-        """Wait for wall-clock time `until` (unix seconds), or until `interrupted()`. A clock that is set back
-        makes the wait no longer."""
+        """Wait for wall-clock time `until` (unix seconds), or until `interrupted()`. A
+        clock that is set back makes the wait no longer."""
         end = time.monotonic() + until - time.time()
-        while not interrupted() and (left := min(until - time.time(), end - time.monotonic())) > 0:
+        while (
+            not interrupted()
+            and (left := min(until - time.time(), end - time.monotonic())) > 0
+        ):
             self.wait(min(left, 5.0))
 
 
@@ -104,7 +118,8 @@ class ProcessResult:
 
     exit: int | None = None
     seconds: float = 0.0
-    ended: str = "itself"  # or deadline, idle, stop (the line handler), interrupted, missing (never started)
+    # or deadline, idle, stop (the line handler), interrupted, missing (never started)
+    ended: str = "itself"
     tail: str = ""  # the end of its output, or why it was not started
     survivors: list[int] = field(default_factory=list)  # what not even KILL ended
 
@@ -127,30 +142,42 @@ def run_process(
 ) -> ProcessResult:
     """Run `argv` in a session of its own, and end all that it started, however it ends.
 
-    stdout goes to the transcript `out`, stderr to `err` (without `err` both share one pipe, in order), each
-    capped at `cap` bytes on disk. `timeout` is in seconds, as is the silence that `idle` allows by then.
-    Without `by_line`, `on_line` gets stdout in pieces as they come, which is cheap. Memory is constant but
-    for one line at a time. `spare` are children of ours that are not ended. Never raises for what the process
+    stdout goes to the transcript `out`, stderr to `err` (without `err` both share one
+    pipe, in order), each capped at `cap` bytes on disk. `timeout` is in seconds, as is
+    the silence that `idle` allows by then. Without `by_line`, `on_line` gets stdout in
+    pieces as they come, which is cheap. Memory is constant but for one line at a time.
+    `spare` are children of ours that are not ended. Never raises for what the process
     does.
     """
     started, own = time.monotonic(), uuid.uuid4().hex
-    with Transcript(out, cap) as out_log, Transcript(err, cap) as err_log, buffer(stdin) as given:
+    with (
+        Transcript(out, cap) as out_log,
+        Transcript(err, cap) as err_log,
+        buffer(stdin) as given,
+    ):
         try:
             child = subprocess.Popen(
                 argv,
                 cwd=cwd,
-                env={**env, "PWD": str(cwd)} | ({} if mark.ADOPTS else {mark.START: own}),
+                env={**env, "PWD": str(cwd)}
+                | ({} if mark.ADOPTS else {mark.START: own}),
                 stdin=given if stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE if err else subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=None if mark.ADOPTS else partial(mark.note, os.getpid(), own),
+                preexec_fn=None
+                if mark.ADOPTS
+                else partial(mark.note, os.getpid(), own),
             )
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in SHORTAGES:
                 raise  # the system's fault, not the command's
             return ProcessResult(exit=127, ended="missing", tail=str(error))
-        pipes = [(pipe, log) for pipe, log in ((child.stdout, out_log), (child.stderr, err_log)) if pipe]
+        pipes = [
+            (pipe, log)
+            for pipe, log in ((child.stdout, out_log), (child.stderr, err_log))
+            if pipe
+        ]
         for pipe, _ in pipes:
             os.set_blocking(pipe.fileno(), False)
         logs = {pipe.fileno(): log for pipe, log in pipes}
@@ -160,13 +187,15 @@ def run_process(
         survivors = sweep(0.0 if control.orphaned else GRACE, child, kin, spare)
         pump.drain()
     said = pump.tail[-_TAIL:].decode("utf-8", "replace")
-    return ProcessResult(child.returncode, time.monotonic() - started, ended, said, survivors)
+    return ProcessResult(
+        child.returncode, time.monotonic() - started, ended, said, survivors
+    )
 
 
 @contextlib.contextmanager
 def buffer(data: bytes = b"") -> Iterator[BinaryIO]:
-    """A nameless file for what a process reads or prints, instead of a pipe that could block; in memory if
-    possible, as a disk may be full."""
+    """A nameless file for what a process reads or prints, instead of a pipe that could
+    block; in memory if possible, as a disk may be full."""
     with _nameless() as file:
         file.write(data)
         file.seek(0)
@@ -174,18 +203,23 @@ def buffer(data: bytes = b"") -> Iterator[BinaryIO]:
 
 
 def _nameless() -> BinaryIO:
-    with contextlib.suppress(OSError, AttributeError):  # not on macOS, nor in every sandbox
+    with contextlib.suppress(
+        OSError, AttributeError
+    ):  # not on macOS, nor in every sandbox
         return os.fdopen(os.memfd_create("buffer"), "w+b")
     import tempfile
 
     try:
         return tempfile.TemporaryFile()
     except FileNotFoundError:  # what tempfile says where it can write nowhere
-        raise OSError(errno.ENOSPC, "the disk is full, or `ulimit -f` is too low", "/tmp") from None
+        raise OSError(
+            errno.ENOSPC, "the disk is full, or `ulimit -f` is too low", "/tmp"
+        ) from None
 
 
 def reap(pid: int, seconds: float) -> int | None:
-    """The wait status of our child `pid`, 0 if it was reaped before; None if it runs on after `seconds`."""
+    """The wait status of our child `pid`, 0 if it was reaped before; None if it runs on
+    after `seconds`."""
     began = time.monotonic()
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
@@ -197,7 +231,8 @@ def reap(pid: int, seconds: float) -> int | None:
 
 
 def await_end(pid: int, seconds: float) -> None:
-    """Wait until our child `pid` has ended, at most `seconds`; or a moment, where that cannot be seen."""
+    """Wait until our child `pid` has ended, at most `seconds`; or a moment, where that
+    cannot be seen."""
     try:
         fd = os.pidfd_open(pid)
     except (AttributeError, OSError):  # not on macOS, nor in every container
@@ -211,7 +246,8 @@ def await_end(pid: int, seconds: float) -> None:
 
 @dataclass
 class _Pump:
-    """Moves the output of a child to its transcripts, by descriptor, and to the handler of its lines."""
+    """Moves the output of a child to its transcripts, by descriptor, and to the handler
+    of its lines."""
 
     child: subprocess.Popen[bytes]
     logs: dict[int, Transcript]
@@ -224,21 +260,29 @@ class _Pump:
     stop: bool = False
     active: float = field(default_factory=time.monotonic)
 
-    def run(self, control: Control, deadline: float, idle: Callable[[], float | None]) -> str:
+    def run(
+        self, control: Control, deadline: float, idle: Callable[[], float | None]
+    ) -> str:
         """Run until the child exits or must end; the word for `ProcessResult.ended`."""
         began = time.monotonic()
         while not self._has_ended():
             now = time.monotonic()
             silence = idle()
-            limit = deadline if silence is None else min(deadline, self.active + silence)
+            limit = (
+                deadline if silence is None else min(deadline, self.active + silence)
+            )
             if control.stop_now:
                 return "interrupted"
             if self.stop:
                 return "stop"
             if now >= limit:
                 return "deadline" if now >= deadline else "idle"
-            soon = 60.0 if self.logs else 0.05  # most end right after they have closed their output
-            if self.kin:  # what leaves its parents was seen before; what runs long is looked at rarely
+            soon = (
+                60.0 if self.logs else 0.05
+            )  # most end right after they have closed their output
+            # what leaves its parents was seen before; what runs long is looked at
+            # rarely
+            if self.kin:
                 self.kin.watch()
                 soon = min(soon, 1.0, 0.1 + (now - began) / 10)
             for fd in control.wait(min(limit - now, soon), self.logs):
@@ -246,13 +290,14 @@ class _Pump:
         return "itself"
 
     def _has_ended(self) -> bool:
-        """Whether the child has ended. Orphans are reaped, too, or a night of them would fill the process
-        table."""
+        """Whether the child has ended. Orphans are reaped, too, or a night of them
+        would fill the process table."""
         _reap(self.child)
         return self.child.returncode is not None
 
     def drain(self) -> None:
-        """Read what is left in the pipes after the last writer ended, and close them."""
+        """Read what is left in the pipes after the last writer ended, and close
+        them."""
         for fd in list(self.logs):
             while self._read(fd):
                 pass
@@ -307,16 +352,20 @@ def sweep(
     kin: Kin | None = None,
     spare: frozenset[int] = frozenset(),
 ) -> list[int]:
-    """End `kin` or, where this process adopts orphans, every descendant: TERM, `grace` seconds, then KILL
-    until none is left.
+    """End `kin` or, where this process adopts orphans, every descendant: TERM, `grace`
+    seconds, then KILL until none is left.
 
-    `spare` are children that stay, with their own. Returns the pids that survive (in an uninterruptible
-    wait). Where orphans are adopted, having no child means that nothing is left.
+    `spare` are children that stay, with their own. Returns the pids that survive (in an
+    uninterruptible wait). Where orphans are adopted, having no child means that nothing
+    is left.
     """
     started = time.monotonic()
     signalled: set[int] = set()
     while _reap(child) or kin:
-        left, spent = kin.left() if kin else _descendants(spare), time.monotonic() - started
+        left, spent = (
+            kin.left() if kin else _descendants(spare),
+            time.monotonic() - started,
+        )
         if not left and (kin or spare):
             break
         if spent > grace + _KILL_DEADLINE:
@@ -349,15 +398,20 @@ def _reap(child: subprocess.Popen[bytes] | None) -> bool:
 
 
 def _descendants(spare: frozenset[int] = frozenset()) -> set[int]:
-    """The descendants of this process, without the children `spare` and theirs. All processes are looked at
-    once: those of an attempt can be hundreds, which fork meanwhile."""
+    """The descendants of this process, without the children `spare` and theirs. All
+    processes are looked at once: those of an attempt can be hundreds, which fork
+    meanwhile."""
     import psutil
 
     below: dict[int, set[int]] = {}
     for process in psutil.process_iter(["ppid"]):
         below.setdefault(process.info["ppid"], set()).add(process.pid)
     all_below, new = set[int](), {os.getpid()}
-    while new := set[int]().union(*(below.get(pid, ()) for pid in new)) - spare - all_below:
+    while (
+        new := set[int]().union(*(below.get(pid, ()) for pid in new))
+        - spare
+        - all_below
+    ):
         all_below |= new
     return all_below
 

@@ -17,7 +17,8 @@ from _ralph.errors import BadInput
 from _ralph.process.prefix import Prefix
 
 CACHE = "cache"
-"""The folder in a plan's private one in which each place has caches of its own, by the place's name."""
+"""The folder in a plan's private one in which each place has caches of its own, by the
+place's name."""
 _TABLE = files.table("files.json")["sandbox"]
 _ANEW = (Path("/tmp"), Path("/run"))
 _LARGEST_LOGIN = 1 << 20
@@ -25,9 +26,10 @@ _LARGEST_LOGIN = 1 << 20
 
 @dataclass(frozen=True)
 class Bubblewrap(Prefix):
-    """All but a command's place is read-only; /tmp, the home folder and processes are its own, and end with
-    it. Of the person's home only what is `shown` is seen. An agent has a copy of its configuration there, of
-    which only its login is written back."""
+    """All but a command's place is read-only; /tmp, the home folder and processes are
+    its own, and end with it. Of the person's home only what is `shown` is seen. An
+    agent has a copy of its configuration there, of which only its login is written
+    back."""
 
     homes: tuple[Path, ...]  # of the person; the first is HOME
     hidden: tuple[Path, ...]  # folders
@@ -43,7 +45,9 @@ class Bubblewrap(Prefix):
         copies = self._copies(own) / ("checks" if config is None else "agent")
         binds = {path: ["--tmpfs"] for path in (*_ANEW, *self.homes, *self.hidden)}
         binds |= {path: ["--ro-bind", str(path)] for path in self.shown}
-        owned = dict.fromkeys((*self.homes[:1], *self._copy(config or (), copies)), copies)
+        owned = dict.fromkeys(
+            (*self.homes[:1], *self._copy(config or (), copies)), copies
+        )
         owned |= dict.fromkeys(self._kept(), self.private / CACHE / place.name)
         for path, folder in owned.items():
             _within(folder, path).mkdir(parents=True, exist_ok=True)
@@ -52,41 +56,60 @@ class Bubblewrap(Prefix):
         words = ["bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc"]
         words += [] if self.network else ["--unshare-net"]
         words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-        for path in sorted(binds, key=lambda path: len(path.parts)):  # what lies in another comes after it
+        for path in sorted(
+            binds, key=lambda path: len(path.parts)
+        ):  # what lies in another comes after it
             words += [*binds[path], str(path)]
         for name in _TABLE["doors"]:
             words += ["--unsetenv", name]
-        words += ["--setenv", "TMPDIR", "/tmp", "--setenv", "IS_SANDBOX", "1"]  # Claude Code as root asks
+        words += [
+            "--setenv",
+            "TMPDIR",
+            "/tmp",
+            "--setenv",
+            "IS_SANDBOX",
+            "1",
+        ]  # Claude Code as root asks
         return [*words, "--chdir", str(place), "--"]
 
     def end(self, place: Path, own: str) -> str:
-        """Its processes have ended; write back a login that its agent renewed, and remove its home folder."""
+        """Its processes have ended; write back a login that its agent renewed, and
+        remove its home folder."""
         for login in self.logins:
             copy = _within(self._copies(own) / "agent", login)
             new, old = files.regular(copy, follow=False), files.regular(login)
-            renewed = new and old and new.st_mtime_ns > old.st_mtime_ns and copy.resolve() == copy
+            renewed = (
+                new
+                and old
+                and new.st_mtime_ns > old.st_mtime_ns
+                and copy.resolve() == copy
+            )
             if renewed and (data := files.read_regular(copy, _LARGEST_LOGIN)):
                 files.atomic_write(login, data)
         files.clear(self._copies(own))
         return ""
 
     def _copies(self, own: str) -> Path:
-        """Where the home folder of a process lies, and what else it has copies of, below their paths."""
+        """Where the home folder of a process lies, and what else it has copies of,
+        below their paths."""
         return self.private / "homes" / own
 
     def _kept(self) -> Iterator[Path]:
-        """The caches in HOME of which each place has its own. One in a folder that is shown can only be where
-        there is one."""
+        """The caches in HOME of which each place has its own. One in a folder that is
+        shown can only be where there is one."""
         for path in _named(_TABLE["kept"], self.homes[:1]):
             if path.is_dir() or not any(map(path.is_relative_to, self.shown)):
                 yield path
 
     def _copy(self, config: Iterable[str], copies: Path) -> Iterator[Path]:
-        """Copy an agent's configuration without its past sessions; the folders of it that are not in HOME."""
+        """Copy an agent's configuration without its past sessions; the folders of it
+        that are not in HOME."""
         for path in _named(config, self.homes[:1]):
             copy = _within(copies, path)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(OSError):  # of shutil, too: what cannot be read is not there
+            with contextlib.suppress(
+                OSError
+            ):  # of shutil, too: what cannot be read is not there
                 if path.is_dir():
                     shutil.copytree(path, copy, ignore=_unwanted)
                 elif path.is_file():
@@ -102,19 +125,23 @@ def bubblewrap(
     private: Path,
     network: bool,
 ) -> Bubblewrap:
-    """The sandbox of a plan with this `private` folder, for the agents of `rows`. What is `shown` can be read
-    even where it is `hidden`. BadInput without bubblewrap."""
+    """The sandbox of a plan with this `private` folder, for the agents of `rows`. What
+    is `shown` can be read even where it is `hidden`. BadInput without bubblewrap."""
     if shutil.which("bwrap") is None:
         raise BadInput(
             "--sandbox bwrap needs bubblewrap, on Linux, and bwrap is not on PATH; install it or run without"
         )
     homes, private = _homes(), Path(os.path.realpath(private))
     empty = tuple(path.resolve() for path in hidden if path.is_dir())
-    tools = (*_named(_TABLE["shown"], homes), *(_placed(path, homes) for path in _on_path()))
+    tools = (
+        *_named(_TABLE["shown"], homes),
+        *(_placed(path, homes) for path in _on_path()),
+    )
     seen = [
         path
         for path in tools
-        if any(map(path.is_relative_to, (*homes, *_ANEW))) and not any(map(path.is_relative_to, empty))
+        if any(map(path.is_relative_to, (*homes, *_ANEW)))
+        and not any(map(path.is_relative_to, empty))
         if not any(home.is_relative_to(path) for home in homes)
     ]
     seen += [path.resolve() for path in shown]
@@ -122,7 +149,10 @@ def bubblewrap(
     for row in rows.values():
         files_of = [name for name in row.get("login", []) if name[0] != "$"]
         folders = [name for name in row.get("config", []) if name[0] == "$"]
-        logins += [*files_of, *(f"{name}/{Path(file).name}" for name in folders for file in files_of)]
+        logins += [
+            *files_of,
+            *(f"{name}/{Path(file).name}" for name in folders for file in files_of),
+        ]
     return Bubblewrap(
         noted=private / "behind",
         homes=homes,
@@ -144,8 +174,8 @@ def _homes() -> tuple[Path, ...]:
 
 
 def _named(names: Iterable[str], homes: Sequence[Path]) -> Iterator[Path]:
-    """The paths below home folders that `names` are; one that begins with $ begins with the value of that
-    variable."""
+    """The paths below home folders that `names` are; one that begins with $ begins with
+    the value of that variable."""
     for name in names:
         first, _, rest = name.partition("/")
         if first[:1] != "$":
@@ -155,8 +185,8 @@ def _named(names: Iterable[str], homes: Sequence[Path]) -> Iterator[Path]:
 
 
 def _placed(path: Path, homes: Sequence[Path]) -> Path:
-    """A path where it is in the sandbox: links to home folders and outside of them are resolved, those in
-    them lead to what is shown under their own name."""
+    """A path where it is in the sandbox: links to home folders and outside of them are
+    resolved, those in them lead to what is shown under their own name."""
     written = Path.home()
     if path.is_relative_to(written):
         return written.resolve() / path.relative_to(written)
@@ -182,5 +212,10 @@ def _within(folder: Path, path: Path) -> Path:
 
 def _unwanted(folder: str, names: list[str]) -> set[str]:
     """What is not copied of a folder of an agent's configuration."""
-    sessions = {name for name in names for pattern in _TABLE["sessions"] if fnmatch.fnmatch(name, pattern)}
+    sessions = {
+        name
+        for name in names
+        for pattern in _TABLE["sessions"]
+        if fnmatch.fnmatch(name, pattern)
+    }
     return sessions | {name for name in names if not os.path.exists(f"{folder}/{name}")}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 
 class Transcript:
-    """Writes to `path`, if there is one; beyond `cap` bytes the middle is cut out. A full disk stops the
-    transcript, never the process."""
+    """Writes to `path`, if there is one; beyond `cap` bytes the middle is cut out. A
+    full disk stops the transcript, never the process."""
 
     def __init__(self, path: Path | None, cap: int) -> None:
         self._cap, self._part = cap, cap // 8
@@ -36,8 +36,9 @@ class Transcript:
             self.__exit__()
 
     def _shorten(self, file: io.FileIO) -> None:
-        """Move the last eighth behind the first and continue there. The file is truncated only at the end, as
-        to free and allocate its blocks each time would cost ten times as much."""
+        """Move the last eighth behind the first and continue there. The file is
+        truncated only at the end, as to free and allocate its blocks each time would
+        cost ten times as much."""
         self._lost += file.tell() - 2 * self._part
         file.seek(-self._part, os.SEEK_CUR)
         end = file.read(self._part)

@@ -1,4 +1,5 @@
-"""`ralph report`: plan, records and commits as values for templates/report.html, which has the words."""
+"""`ralph report`: plan, records and commits as values for templates/report.html, which
+has the words."""
 
 from __future__ import annotations
 
@@ -18,7 +19,14 @@ from _ralph.state import layout
 from _ralph.state.facts import STATES, TaskFacts, command_words, spent, task_facts
 from _ralph.state.history import History
 from _ralph.state.layout import logs_folder
-from _ralph.state.records import Added, AttemptBegan, AttemptEnded, Journal, Record, Stopped
+from _ralph.state.records import (
+    Added,
+    AttemptBegan,
+    AttemptEnded,
+    Journal,
+    Record,
+    Stopped,
+)
 
 if TYPE_CHECKING:
     import jinja2
@@ -36,7 +44,9 @@ def save(prd_path: Path) -> Path:
     logs_folder(paths)
     target = paths.report
     if files.read_regular(target, 0) is None:
-        files.clear(target)  # a link that an agent made there must not be written through
+        files.clear(
+            target
+        )  # a link that an agent made there must not be written through
     files.atomic_write(target, source.encode())
     return target
 
@@ -101,17 +111,32 @@ def _tasks(plan: Plan, history: History) -> dict[str, list[TaskFacts]]:
 
 
 def _costs(tasks: list[TaskFacts]) -> list[tuple[TaskFacts, float]]:
-    """The tasks that cost most, each with its part of the dearest one: in dollars, else in tokens, else in
-    seconds."""
-    amounts = [(facts, (facts.known.usd, facts.known.tokens.total, facts.known.seconds)) for facts in tasks]
+    """The tasks that cost most, each with its part of the dearest one: in dollars, else
+    in tokens, else in seconds."""
+    amounts = [
+        (facts, (facts.known.usd, facts.known.tokens.total, facts.known.seconds))
+        for facts in tasks
+    ]
     unit = next((i for i in range(3) if any(spent[i] for _, spent in amounts)), 2)
     dearest = sorted(amounts, key=lambda amount: -amount[1][unit])[:_CHART]
-    return [(facts, spent[unit] / dearest[0][1][unit]) for facts, spent in dearest if spent[unit]]
+    return [
+        (facts, spent[unit] / dearest[0][1][unit])
+        for facts, spent in dearest
+        if spent[unit]
+    ]
 
 
-def _commits(paths: Paths, history: History, records: list[Record]) -> dict[str, diffs.Change]:
-    since = next((record.base for record in records if isinstance(record, AttemptBegan)), "")
-    return diffs.passes(Git.at(paths.root), f"refs/heads/{history.branch}" if history.branch else "", since)
+def _commits(
+    paths: Paths, history: History, records: list[Record]
+) -> dict[str, diffs.Change]:
+    since = next(
+        (record.base for record in records if isinstance(record, AttemptBegan)), ""
+    )
+    return diffs.passes(
+        Git.at(paths.root),
+        f"refs/heads/{history.branch}" if history.branch else "",
+        since,
+    )
 
 
 def _ahead(paths: Paths, history: History) -> int:
@@ -120,7 +145,9 @@ def _ahead(paths: Paths, history: History) -> int:
     return int(git(paths.root, "rev-list", "--count", span, "--", check=False) or 0)
 
 
-def _timeline(plan: Plan, history: History, records: list[Record], running: bool) -> Json:
+def _timeline(
+    plan: Plan, history: History, records: list[Record], running: bool
+) -> Json:
     if running and records:
         now = Stopped(time=time.time(), run=records[-1].run, reason="still running")
         records = [*records, now]
@@ -143,23 +170,30 @@ def _timeline(plan: Plan, history: History, records: list[Record], running: bool
 
 def _learned(paths: Paths, verdicts: list[AttemptEnded]) -> list[str]:
     """Lines that a person may add to AGENTS.md: those that it does not have yet."""
-    rulebook = (files.read_regular(paths.rulebook, 1 << 20) or b"").decode("utf-8", "replace")
+    rulebook = (files.read_regular(paths.rulebook, 1 << 20) or b"").decode(
+        "utf-8", "replace"
+    )
     learned = [line for record in verdicts for line in _entries(record, "learned")]
     return [line for line in dict.fromkeys(learned) if line not in rulebook]
 
 
 def _proposed(plan: Plan, verdicts: list[AttemptEnded]) -> dict[str, AttemptEnded]:
-    """The titles of follow-up tasks that agents proposed and the plan does not have, each with the record
-    that named it first."""
-    named = [(line, record) for record in verdicts for line in _entries(record, "found", 120)]
+    """The titles of follow-up tasks that agents proposed and the plan does not have,
+    each with the record that named it first."""
+    named = [
+        (line, record) for record in verdicts for line in _entries(record, "found", 120)
+    ]
     planned = {task.title for task in plan.tasks}
     return {title: record for title, record in reversed(named) if title not in planned}
 
 
 def _entries(record: AttemptEnded, part: str, width: int = 500) -> list[str]:
-    """The entries of a part of a handoff: its bullets with what belongs to them, else its lines."""
+    """The entries of a part of a handoff: its bullets with what belongs to them, else
+    its lines."""
     written = _safe(record.handoff.get(part, ""))
-    entries = _BULLET.split(written) if _BULLET.search(written) else written.splitlines()
+    entries = (
+        _BULLET.split(written) if _BULLET.search(written) else written.splitlines()
+    )
     return [text.one_line(entry, width) for entry in entries if entry.strip()]
 
 

@@ -1,4 +1,5 @@
-"""`ralph status`: the plan as a table for people, as Markdown to paste, as an object for machines."""
+"""`ralph status`: the plan as a table for people, as Markdown to paste, as an object
+for machines."""
 
 from __future__ import annotations
 
@@ -36,7 +37,13 @@ from _ralph.state.facts import (
 from _ralph.state.history import History
 from _ralph.state.records import AttemptBegan, Stopped
 
-_COLORS = {"passed": "green", "failed": "yellow", "blocked": "red", "running": "cyan", "next": "cyan"}
+_COLORS = {
+    "passed": "green",
+    "failed": "yellow",
+    "blocked": "red",
+    "running": "cyan",
+    "next": "cyan",
+}
 _NARROW = 60
 FINAL_CHECK_DUE = "final check due: what landed has not been checked again; the next run starts with that"
 _BAR = 24
@@ -66,33 +73,58 @@ class Status:
         """The facts of each task; one that is worked on now is `running`."""
         now = {worker["task"]: _attempt_words(worker) for worker in self.workers}
         return [
-            replace(facts, state="running", remark=now[facts.task.id]) if facts.task.id in now else facts
+            replace(facts, state="running", remark=now[facts.task.id])
+            if facts.task.id in now
+            else facts
             for facts in task_facts(self.plan, self.history)
         ]
 
     @functools.cached_property
     def facts(self) -> list[Fact]:
-        """All that is known, in the order in which people read it: what they are shown, and what `--json`
-        prints."""
+        """All that is known, in the order in which people read it: what they are shown,
+        and what `--json` prints."""
         history, usage, branch = self.history, _usage(self), self.history.branch
         due = bool(history.unchecked and self.plan.every_check and not history.run)
         upcoming = prd.next_task(self.plan)
-        limited = limits_words(usage if history.run else replace(usage, run={}), "this run")
-        flaky, steps = text.few(history.flaky), "; ".join(next_steps(self, history.stopped))
+        limited = limits_words(
+            usage if history.run else replace(usage, run={}), "this run"
+        )
+        flaky, steps = (
+            text.few(history.flaky),
+            "; ".join(next_steps(self, history.stopped)),
+        )
         return [
             *(
                 Fact(name, value)
-                for name, value in summary(self.plan, history, None, history.seconds).items()
+                for name, value in summary(
+                    self.plan, history, None, history.seconds
+                ).items()
             ),
             Fact("trouble", self.trouble or None),
             Fact("agents", agents_summary(history), agents_words(history)),
             Fact("limits", asdict(usage), [limited] * bool(limited)),
-            Fact("running", self.running, _loop(self) if self.running else [_last_run(self.plan, history)]),
+            Fact(
+                "running",
+                self.running,
+                _loop(self) if self.running else [_last_run(self.plan, history)],
+            ),
             Fact("final_check_due", due, [FINAL_CHECK_DUE] * due),
-            Fact("flaky", history.flaky, [f"flaky in the last final check: {flaky}"] * bool(flaky)),
-            Fact("branch", branch or None, [f"verified work lands on branch {branch}"] * bool(branch)),
+            Fact(
+                "flaky",
+                history.flaky,
+                [f"flaky in the last final check: {flaky}"] * bool(flaky),
+            ),
+            Fact(
+                "branch",
+                branch or None,
+                [f"verified work lands on branch {branch}"] * bool(branch),
+            ),
             Fact("places", self.places, _where(self)),
-            Fact("next", upcoming.id if upcoming else None, [f"next: {steps}"] * bool(steps)),
+            Fact(
+                "next",
+                upcoming.id if upcoming else None,
+                [f"next: {steps}"] * bool(steps),
+            ),
         ]
 
     @property
@@ -102,15 +134,19 @@ class Status:
 
 
 def read(prd_path: Path, weigh: bool = True) -> Status:
-    """The state of a plan: nothing is written, no lock is taken. BadInput if it cannot be read; while a loop
-    waits for that, the state is that of the plan as it last could read it. To `weigh` the places takes a look
-    at each of their files."""
+    """The state of a plan: nothing is written, no lock is taken. BadInput if it cannot
+    be read; while a loop waits for that, the state is that of the plan as it last could
+    read it. To `weigh` the places takes a look at each of their files."""
     paths, plan, history, trouble = layout.read_state_or_last(prd_path)
     loop = layout.loop_at_work(paths)
-    done = history.branch and all(task.passed for task in plan.tasks)  # else nobody asks git for it
+    done = history.branch and all(
+        task.passed for task in plan.tasks
+    )  # else nobody asks git for it
     ahead = history.branch if done and _is_ahead(paths, history.branch) else ""
     places = _places(paths) if weigh else None
-    status = Status(plan, history, None, places, prd_path, layout.last_words(paths), ahead, trouble)
+    status = Status(
+        plan, history, None, places, prd_path, layout.last_words(paths), ahead, trouble
+    )
     if loop is None:
         return status
     under_way = sorted(history.open_starts.values(), key=lambda start: start.worker)
@@ -120,7 +156,10 @@ def read(prd_path: Path, weigh: bool = True) -> Status:
         "stopping": layout.stop_is_asked(paths, loop.run_id),
         "rechecking": len(paths.rooms) > 1,
         "workers": [_worker(paths, start) for start in under_way],
-        "queue": [{"task": task, "room": room or None} for task, room in layout.queue_of(paths)],
+        "queue": [
+            {"task": task, "room": room or None}
+            for task, room in layout.queue_of(paths)
+        ],
     }
     return replace(status, running=running)
 
@@ -137,7 +176,10 @@ def _worker(paths: Paths, start: AttemptBegan) -> Json:
     """What a worker does now, since when, where, and what its agent has used so far."""
     from _ralph.agents import sums  # only while a loop runs
 
-    name, workspace = layout.log_name(start.iteration, start.task), paths.workspace(start.worker or 1)
+    name, workspace = (
+        layout.log_name(start.iteration, start.task),
+        paths.workspace(start.worker or 1),
+    )
     so_far = sums.read(paths.logs / name) or sums.SoFar()
     used = so_far.result
     return {
@@ -156,7 +198,8 @@ def _worker(paths: Paths, start: AttemptBegan) -> Json:
 
 
 def _places(paths: Paths) -> Json | None:
-    """Where agents and checks work, and the bytes on disk; None before the first run."""
+    """Where agents and checks work, and the bytes on disk; None before the first
+    run."""
     if not paths.places.is_dir():
         return None
     return {
@@ -170,7 +213,9 @@ def _places(paths: Paths) -> Json | None:
 
 def _rooms(paths: Paths) -> list[Path]:
     """The clean rooms, the first one first."""
-    others = sorted(paths.places.glob("room[0-9]*"), key=lambda room: (len(room.name), room.name))
+    others = sorted(
+        paths.places.glob("room[0-9]*"), key=lambda room: (len(room.name), room.name)
+    )
     return [paths.room, *others]
 
 
@@ -178,7 +223,9 @@ def _usage(status: Status) -> limits.Usage:
     """What is used of each limit of the plan and of its last run, up to now."""
     history = status.history
     try:
-        usage = limits.used(limits.resolve(status.plan.settings, history.limits), history)
+        usage = limits.used(
+            limits.resolve(status.plan.settings, history.limits), history
+        )
     except BadInput:  # no run would take it
         return limits.Usage()
     if status.running and history.run and history.last:
@@ -187,19 +234,29 @@ def _usage(status: Status) -> limits.Usage:
 
 
 def show(status: Status, form: str) -> str:
-    """The state as `text`, `md` or `json`; color and width are those of the terminal."""
+    """The state as `text`, `md` or `json`; color and width are those of the
+    terminal."""
     if form == "json":
         return json.dumps(as_object(status))
     if form == "md":
         return markdown(status)
-    trouble = [f"! {status.trouble}; this is the plan as the loop last read it"] if status.trouble else []
-    color = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+    trouble = (
+        [f"! {status.trouble}; this is the plan as the loop last read it"]
+        if status.trouble
+        else []
+    )
+    color = (
+        sys.stdout.isatty()
+        and os.environ.get("TERM") != "dumb"
+        and not os.environ.get("NO_COLOR")
+    )
     width = max(shutil.get_terminal_size((120, 24)).columns, 40)
     return "\n".join([*trouble, *lines(status, width, color)])
 
 
 def as_object(status: Status) -> Json:
-    """What `--json` prints: the shape of `run --json`, and what is only seen from outside."""
+    """What `--json` prints: the shape of `run --json`, and what is only seen from
+    outside."""
     return {fact.name: fact.value for fact in status.facts}
 
 
@@ -207,38 +264,64 @@ def as_object(status: Status) -> Json:
 
 
 def lines(status: Status, width: int, color: bool) -> list[str]:
-    """The table, a task each, in `width` columns; then what is going on, and the count last, where
-    the eye is."""
+    """The table, a task each, in `width` columns; then what is going on, and the count
+    last, where the eye is."""
     rows = _rows(status)
     passed, total = len(status.plan.passed_ids), len(rows)
     headline = f"{text.cut(status.plan.project, width // 2)}: {_counts(status)}"
     bar = "#" * (_BAR * passed // total)
-    paint = "green" if passed == total else "red" if any(row.state == "blocked" for row in rows) else "cyan"
+    paint = (
+        "green"
+        if passed == total
+        else "red"
+        if any(row.state == "blocked" for row in rows)
+        else "cyan"
+    )
     sentences = [
-        line for sentence in status.sentences for line in text.wrap(text.one_line(sentence, 600), width)
+        line
+        for sentence in status.sentences
+        for line in text.wrap(text.one_line(sentence, 600), width)
     ]
     last = text.wrap(f"{headline}  [{bar:.<{_BAR}}]", width)
-    return [*_table(rows, width, color), "", *sentences, *(_paint(line, paint, color) for line in last)]
+    return [
+        *_table(rows, width, color),
+        "",
+        *sentences,
+        *(_paint(line, paint, color) for line in last),
+    ]
 
 
 def _table(rows: list[TaskFacts], width: int, color: bool) -> list[str]:
-    """Columns as wide as their content, but for the title, which gets what is left; a narrow terminal
-    does not show what was spent."""
+    """Columns as wide as their content, but for the title, which gets what is left; a
+    narrow terminal does not show what was spent."""
     states = max(len(row.state) for row in rows)
     ids = min(max(text.cells(row.id) for row in rows), width // 3)
-    asides = [f" ({row.remark.removeprefix('waits ')})" if row.remark else "" for row in rows]
+    asides = [
+        f" ({row.remark.removeprefix('waits ')})" if row.remark else "" for row in rows
+    ]
     spent = [f"  {row.spent}" if row.spent and width >= _NARROW else "" for row in rows]
     ends = max(map(len, spent))
     left = width - states - ids - 4 - ends
-    titles = min(max(text.cells(row.title + aside) for row, aside in zip(rows, asides, strict=True)), left)
+    titles = min(
+        max(
+            text.cells(row.title + aside)
+            for row, aside in zip(rows, asides, strict=True)
+        ),
+        left,
+    )
     table = []
     for row, aside, end in zip(rows, asides, spent, strict=True):
         state = _paint(f"{row.state:{states}}", _COLORS.get(row.state, ""), color)
         aside = text.cut(aside, max(titles * 2 // 3, titles - text.cells(row.title)))
-        title = text.pad(text.cut(row.title, titles - text.cells(aside)) + aside, titles)
+        title = text.pad(
+            text.cut(row.title, titles - text.cells(aside)) + aside, titles
+        )
         table.append(f"{state}  {text.pad(row.id, ids)}  {title}{end:>{ends}}".rstrip())
         for warning in row.warnings:
-            table += [" " * (states + 2) + line for line in text.wrap(warning, width - states - 2)]
+            table += [
+                " " * (states + 2) + line
+                for line in text.wrap(warning, width - states - 2)
+            ]
     return table
 
 
@@ -250,35 +333,46 @@ def _paint(words: str, name: str, color: bool) -> str:
 
 
 def markdown(status: Status) -> str:
-    """The same to paste into an issue or a pull request. Foreign text in it is text and nothing else."""
+    """The same to paste into an issue or a pull request. Foreign text in it is text and
+    nothing else."""
     parts = [
         f"## {escape(status.plan.project)}: {_counts(status)}\n",
         "| state | task | title | notes | spent |\n|---|---|---|---|---:|",
     ]
     for row in _rows(status):
         notes = "; ".join([row.remark] * bool(row.remark) + row.warnings)
-        cells = (escape(cell, 1000) for cell in (row.state, row.id, row.title, notes, row.spent))
+        cells = (
+            escape(cell, 1000)
+            for cell in (row.state, row.id, row.title, notes, row.spent)
+        )
         parts.append(f"| {' | '.join(cells)} |")
     parts += ["", *(f"{escape(sentence, 500)}  " for sentence in status.sentences)]
     return "\n".join(parts)
 
 
 def escape(words: str, width: int = 300) -> str:
-    """`words` on one line, as Markdown that shows just them: no markup, HTML, link, image, mention of
-    a person or number of an issue. GitHub looks for those after the markup is gone, so an invisible
-    space parts what would be one."""
+    """`words` on one line, as Markdown that shows just them: no markup, HTML, link,
+    image, mention of a person or number of an issue. GitHub looks for those after the
+    markup is gone, so an invisible space parts what would be one."""
     line = re.sub(r"([\\`*_\[\]<>|~&!$])", r"\\\1", text.one_line(words, width))
-    return re.sub(r"(@|#|:(?=//)|\b(?:www|gh|mailto|xmpp)(?=[.:-]))", r"\1&#8203;", line, flags=re.IGNORECASE)
+    return re.sub(
+        r"(@|#|:(?=//)|\b(?:www|gh|mailto|xmpp)(?=[.:-]))",
+        r"\1&#8203;",
+        line,
+        flags=re.IGNORECASE,
+    )
 
 
 # ---------------------------------------------------------------- the words
 
 
 def _rows(status: Status) -> list[TaskFacts]:
-    """The tasks as a table shows them: where no loop is at work, the next one says so."""
+    """The tasks as a table shows them: where no loop is at work, the next one says
+    so."""
     upcoming = None if status.running else prd.next_task(status.plan)
     return [
-        replace(row, state="next") if upcoming and row.task.id == upcoming.id else row for row in status.tasks
+        replace(row, state="next") if upcoming and row.task.id == upcoming.id else row
+        for row in status.tasks
     ]
 
 
@@ -289,7 +383,9 @@ def _counts(status: Status) -> str:
     weak = sum(row.task.passed and row.known.weak for row in rows)
     passed = f"{len(status.plan.passed_ids)} of {len(rows)} passed{f' ({weak} weak)' if weak else ''}"
     words = ("running", "failed", "blocked", "waiting", "open")
-    return ", ".join([passed, *(f"{states[state]} {state}" for state in words if states[state])])
+    return ", ".join(
+        [passed, *(f"{states[state]} {state}" for state in words if states[state])]
+    )
 
 
 def _where(status: Status) -> list[str]:
@@ -297,10 +393,17 @@ def _where(status: Status) -> list[str]:
     if status.places is None:
         return []
     last = max([1, *(worker["worker"] for worker in status.workers)])
-    more, weight = f" to work-{last}" if last > 1 else "", text.megabytes(status.places["bytes"])
+    more, weight = (
+        f" to work-{last}" if last > 1 else "",
+        text.megabytes(status.places["bytes"]),
+    )
     rooms = status.places["rooms"]
     others = ", ".join(Path(room).name for room in list(rooms)[1:])
-    others = f" and {others} (together {text.megabytes(sum(rooms.values()))})" if others else ""
+    others = (
+        f" and {others} (together {text.megabytes(sum(rooms.values()))})"
+        if others
+        else ""
+    )
     return [
         f"the agent works in {status.places['workspace']}{more}",
         f"checks run in {status.places['room']}{others}; all places take {weight}",
@@ -308,50 +411,80 @@ def _where(status: Status) -> list[str]:
 
 
 def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
-    """The commands with which a person goes on after a run that `stopped` so. None where nothing is to be
-    done, also while a loop runs."""
+    """The commands with which a person goes on after a run that `stopped` so. None
+    where nothing is to be done, also while a loop runs."""
     plan, history, path = status.plan, status.history, status.prd
     words, run = _still_fit(status.words, plan, stopped), history.this_run
-    asked = sorted((task for task in plan.tasks if task.is_blocked), key=lambda t: not history.of(t).question)
+    asked = sorted(
+        (task for task in plan.tasks if task.is_blocked),
+        key=lambda t: not history.of(t).question,
+    )
     again = text.one_line(command_line("run", path, words), 1000)
-    if stopped and not status.running and (first := _before_any_task(stopped, path, words)):
+    if (
+        stopped
+        and not status.running
+        and (first := _before_any_task(stopped, path, words))
+    ):
         return [*first, again]
     if asked:
         questions = [task.id for task in asked if history.of(task).question]
         opened = questions[:1] or [task.id for task in asked]
         fix = [] if questions else [f"fix what blocks {text.few(opened)}"]
         answer = " --answer '...'" if questions else ""
-        more = [f"{len(asked) - 1} more blocked"] if questions and len(asked) > 1 else []
+        more = (
+            [f"{len(asked) - 1} more blocked"] if questions and len(asked) > 1 else []
+        )
         retry = text.one_line(command_line("retry", path, opened), 1000) + answer
         return [*fix, retry, *more, *([] if status.running else [again])]
     if status.running:
         return []
-    if unproved := prd.unproved(plan) if not {"--check", "--judge"}.intersection(words) else []:
+    if (
+        unproved := prd.unproved(plan)
+        if not {"--check", "--judge"}.intersection(words)
+        else []
+    ):
         check = command_line("run", path, [*words, "--check"])
-        return [f"nothing proves {text.few(unproved)}; name a check: {check} 'YOUR TEST COMMAND'"]
+        return [
+            f"nothing proves {text.few(unproved)}; name a check: {check} 'YOUR TEST COMMAND'"
+        ]
     if all(task.passed for task in plan.tasks):
         land = command_line("land", path, [status.to_land])
         return [command_line("report", path), land] if status.to_land else []
     small = next((word for word in words if word in ("--max-usd", "--max-tokens")), "")
-    if stopped and stopped.stop == "limit" and small and run.iterations == 1 and not run.passed:
-        return [f"raise {small}: one attempt took {dollars(run.usd) or thousands(run.tokens)}"]
+    if (
+        stopped
+        and stopped.stop == "limit"
+        and small
+        and run.iterations == 1
+        and not run.passed
+    ):
+        return [
+            f"raise {small}: one attempt took {dollars(run.usd) or thousands(run.tokens)}"
+        ]
     return [again]
 
 
 def _before_any_task(stopped: Stopped, path: Path, words: Sequence[str]) -> list[str]:
-    """What to do first where a run `stopped` for something that no task can go on without."""
+    """What to do first where a run `stopped` for something that no task can go on
+    without."""
     if stopped.stop == "red-checks":
         task = command_line("add", path)
-        return [f"fix it yourself, or let a task do it: {task} 'TITLE' --check 'THE RED ONE'"]
+        return [
+            f"fix it yourself, or let a task do it: {task} 'TITLE' --check 'THE RED ONE'"
+        ]
     if stopped.stop == "budget":
         return [f"raise `budget` in {path}"]
     if stopped.exit == Exit.AGENT:
-        return ["fix it", text.one_line(command_line("doctor", path, ["--probe", *words]), 1000)]
+        return [
+            "fix it",
+            text.one_line(command_line("doctor", path, ["--probe", *words]), 1000),
+        ]
     return []
 
 
 def _still_fit(words: Sequence[str], plan: Plan, stopped: Stopped | None) -> list[str]:
-    """The options of the last run without a task that has passed, and without `--once` where that passed."""
+    """The options of the last run without a task that has passed, and without `--once`
+    where that passed."""
     once = bool(stopped and stopped.stop == "once" and not stopped.exit)
     words = [word for word in words if not once or word != "--once"]
     at = words.index("--task") if "--task" in words else len(words)
@@ -370,22 +503,35 @@ def _last_run(plan: Plan, history: History) -> str:
 
 
 def _loop(status: Status) -> list[str]:
-    """Since when a loop runs; a line for each of its workers, and for an agent that it waits for."""
+    """Since when a loop runs; a line for each of its workers, and for an agent that it
+    waits for."""
     loop = status.running or {}
     running = f"a loop is running since {loop['since']} (pid {loop['pid']})"
     running += ", stopping as asked" if loop.get("stopping") else ""
-    running += ", checking everything once more in a fresh checkout" if loop.get("rechecking") else ""
+    running += (
+        ", checking everything once more in a fresh checkout"
+        if loop.get("rechecking")
+        else ""
+    )
     several = len(status.workers) > 1
     workers = [
         (f"worker {worker['worker']}: " if several else "") + _worker_words(worker)
         for worker in status.workers
     ]
     if queue := loop.get("queue"):
-        turns = [f"{turn['task']} in {turn['room']}" if turn["room"] else turn["task"] for turn in queue]
+        turns = [
+            f"{turn['task']} in {turn['room']}" if turn["room"] else turn["task"]
+            for turn in queue
+        ]
         workers.append(f"in line to land: {', then '.join(turns)}")
     waited = status.history.this_run.waited
-    until, who = text.clock(waited.until, time.time()), text.one_line(waited.command, 40) or "the agent"
-    waiting = [f"{who} waits until {until} for its provider's limit"] * (waited.until > time.time())
+    until, who = (
+        text.clock(waited.until, time.time()),
+        text.one_line(waited.command, 40) or "the agent",
+    )
+    waiting = [f"{who} waits until {until} for its provider's limit"] * (
+        waited.until > time.time()
+    )
     return [running, *workers, *waiting]
 
 
@@ -393,7 +539,9 @@ def _worker_words(worker: Json) -> str:
     """`US-001, attempt 1, 2 min 5 s, claude, $0.12, 20.3k tokens; Bash pytest`."""
     cost = dollars(worker["usd"]), thousands(Tokens(**worker["tokens"]))
     parts = [worker["task"], _attempt_words(worker), worker["agent"], *cost]
-    return ", ".join(part for part in parts if part) + (f"; {worker['doing']}" if worker["doing"] else "")
+    return ", ".join(part for part in parts if part) + (
+        f"; {worker['doing']}" if worker["doing"] else ""
+    )
 
 
 def _attempt_words(worker: Json) -> str:

@@ -1,4 +1,5 @@
-"""The records of a plan on a time axis: runs, attempts, waits, and how many tasks had passed."""
+"""The records of a plan on a time axis: runs, attempts, waits, and how many tasks had
+passed."""
 
 from __future__ import annotations
 
@@ -6,7 +7,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from _ralph.model import Spent, Verdict
-from _ralph.state.records import Added, AttemptBegan, AttemptEnded, Rechecked, Record, Stopped, Waited
+from _ralph.state.records import (
+    Added,
+    AttemptBegan,
+    AttemptEnded,
+    Rechecked,
+    Record,
+    Stopped,
+    Waited,
+)
 
 Place = tuple[float, Record]
 """A record, and where it stands on the axis, in seconds."""
@@ -14,7 +23,8 @@ Place = tuple[float, Record]
 
 @dataclass
 class Span(Spent):
-    """A run, an attempt or a wait: what it spent; its `seconds` are those of the axis."""
+    """A run, an attempt or a wait: what it spent; its `seconds` are those of the
+    axis."""
 
     began: float  # unix time
     start: float  # on the axis
@@ -34,10 +44,13 @@ class Span(Spent):
 
 
 def axis(records: Sequence[Record]) -> list[Place]:
-    """What runs wrote. The time between runs is not on the axis, nor is time that a clock was set back."""
+    """What runs wrote. The time between runs is not on the axis, nor is time that a
+    clock was set back."""
     places: list[Place] = []
     for record in records:
-        if record.run and not isinstance(record, Added):  # else a planner's, or a person's between runs
+        if record.run and not isinstance(
+            record, Added
+        ):  # else a planner's, or a person's between runs
             at, before = places[-1] if places else (0.0, record)
             lasted = record.time - before.time if record.run == before.run else 0.0
             places.append((at + max(lasted, 0.0), record))
@@ -53,15 +66,17 @@ def runs(places: Sequence[Place]) -> list[Span]:
         run = spans[-1]
         run.take_in(at, record)
         run.attempts += isinstance(record, AttemptBegan)
-        run.passed += isinstance(record, AttemptEnded) and record.verdict is Verdict.PASSED
+        run.passed += (
+            isinstance(record, AttemptEnded) and record.verdict is Verdict.PASSED
+        )
         if isinstance(record, Stopped):
             run.word = record.reason or run.word
     return spans
 
 
 def attempts(places: Sequence[Place], running: Collection[int] = ()) -> list[Span]:
-    """The attempts, oldest first; those that are `running`, by iteration, and those that were cut off end
-    with their run."""
+    """The attempts, oldest first; those that are `running`, by iteration, and those
+    that were cut off end with their run."""
     spans: dict[int, Span] = {}
     ends = {record.run: at for at, record in places}
     for at, record in places:
@@ -80,20 +95,25 @@ def attempts(places: Sequence[Place], running: Collection[int] = ()) -> list[Spa
 
 
 def waits(places: Sequence[Place]) -> list[Span]:
-    """The waits for a provider, each until its end, an attempt with the same agent or the end of its run;
-    with other agents, others may work meanwhile."""
+    """The waits for a provider, each until its end, an attempt with the same agent or
+    the end of its run; with other agents, others may work meanwhile."""
     spans = []
     for number, (at, record) in enumerate(places):
         if isinstance(record, Waited):
             later = (end for end, other in places[number + 1 :] if _ends(record, other))
-            lasted = min(max(record.until - record.time, 0.0), next(later, places[-1][0]) - at)
+            lasted = min(
+                max(record.until - record.time, 0.0), next(later, places[-1][0]) - at
+            )
             spans.append(Span(record.time, at, record, "waiting", seconds=lasted))
     return spans
 
 
 def _ends(wait: Waited, other: Record) -> bool:
     """Whether a wait is over with this record."""
-    goes_on = isinstance(other, (AttemptBegan, Waited)) and wait.command in ("", other.command)
+    goes_on = isinstance(other, (AttemptBegan, Waited)) and wait.command in (
+        "",
+        other.command,
+    )
     return goes_on or other.run != wait.run
 
 
@@ -102,7 +122,11 @@ def passes(places: Sequence[Place], tasks: set[str]) -> list[tuple[float, int]]:
     proved: set[str] = set()
     series = [(0.0, 0)]
     for at, record in places:
-        if isinstance(record, AttemptEnded) and record.verdict is Verdict.PASSED and record.key in tasks:
+        if (
+            isinstance(record, AttemptEnded)
+            and record.verdict is Verdict.PASSED
+            and record.key in tasks
+        ):
             proved.add(record.key)
         elif isinstance(record, Rechecked):
             proved.difference_update(record.broken)

@@ -23,13 +23,15 @@ _GONE = object()
 def set_passed(plan: Plan, tasks: Task | Iterable[Task], passed: bool) -> str:
     """The plan's text with the done fields of these tasks set, in the file's own words.
 
-    Every boolean done field that a task has is set, and its status word. If it has neither, the field that
-    other tasks use (else `passes`) is inserted.
+    Every boolean done field that a task has is set, and its status word. If it has
+    neither, the field that other tasks use (else `passes`) is inserted.
     """
     field, word = _done_field(plan), _status(plan, passed)
 
     def edits(task: Task) -> Json:
-        flags = [key for key in ALIASES["passed"] if isinstance(task.raw.get(key), bool)]
+        flags = [
+            key for key in ALIASES["passed"] if isinstance(task.raw.get(key), bool)
+        ]
         fields: Json = dict.fromkeys(flags, passed)
         if isinstance(task.raw.get("status"), str):
             fields["status"] = word
@@ -47,7 +49,9 @@ def set_open(plan: Plan, tasks: Task | Iterable[Task]) -> str:
     """The plan's text with these tasks unblocked."""
 
     def edits(task: Task) -> Json:
-        fields: Json = {key: False for key in ALIASES["skip"] if task.raw.get(key) is True}
+        fields: Json = {
+            key: False for key in ALIASES["skip"] if task.raw.get(key) is True
+        }
         if status_of(task.raw) in HELD_WORDS:
             fields["status"] = _status(plan, False)
         return fields | ({"blocked": _GONE} if "blocked" in task.raw else {})
@@ -58,13 +62,18 @@ def set_open(plan: Plan, tasks: Task | Iterable[Task]) -> str:
 def add_note(plan: Plan, tasks: Task | Iterable[Task], note: str) -> str:
     """The plan's text with `note` at the end of these tasks' `notes`."""
 
-    return _edit(plan, tasks, lambda task: {"notes": _with_note(task.raw.get("notes"), note)})
+    return _edit(
+        plan, tasks, lambda task: {"notes": _with_note(task.raw.get("notes"), note)}
+    )
 
 
 def add_plan_note(plan: Plan, note: str) -> str:
-    """The plan's text with `note` at the end of its own `notes`. BadInput if it is only a list of tasks."""
+    """The plan's text with `note` at the end of its own `notes`. BadInput if it is only
+    a list of tasks."""
     if not plan.top:
-        raise BadInput(f"{plan.path.name} is a list of tasks with no place for a note; name a task")
+        raise BadInput(
+            f"{plan.path.name} is a list of tasks with no place for a note; name a task"
+        )
     return set_members(plan, {"notes": _with_note(plan.top.get("notes"), note)})
 
 
@@ -82,8 +91,8 @@ def set_members(plan: Plan, members: Json) -> str:
 
 
 def add_tasks(plan: Plan, entries: list[Json], in_place_of_all: bool = False) -> str:
-    """The plan's text with open tasks at the end of its list, formatted as those that are there, or
-    `in_place_of_all` of them. `entries` are never done or blocked."""
+    """The plan's text with open tasks at the end of its list, formatted as those that
+    are there, or `in_place_of_all` of them. `entries` are never done or blocked."""
     taken = set() if in_place_of_all else {task.id for task in plan.tasks}
     shaped = []
     for entry in entries:
@@ -92,14 +101,17 @@ def add_tasks(plan: Plan, entries: list[Json], in_place_of_all: bool = False) ->
             new = {"id": _next_id(plan, taken, prd.title_of(new)), **new}
         taken.add(str(new.get("id", "")))
         shaped.append(new | {_done_field(plan): False})
-    return _with_entries(plan, shaped if in_place_of_all else [*_entries(plan), *shaped])
+    return _with_entries(
+        plan, shaped if in_place_of_all else [*_entries(plan), *shaped]
+    )
 
 
 def apply(plan: Plan, change: Callable[[Plan], str]) -> Plan:
     """Write the text that `change` makes of the plan; the new plan.
 
-    If somebody saved the file since the plan was read, `change` is called again with the newer plan.
-    BadInput, and nothing is written, if that cannot be read, or if the new text is no plan.
+    If somebody saved the file since the plan was read, `change` is called again with
+    the newer plan. BadInput, and nothing is written, if that cannot be read, or if the
+    new text is no plan.
     """
     for _ in range(_TRIES):
         source = change(plan)
@@ -108,13 +120,15 @@ def apply(plan: Plan, change: Callable[[Plan], str]) -> Plan:
             if files.replace_if(plan.path, source.encode(), plan.text.encode()):
                 return new
         plan = prd.load(plan.path)
-    raise TryLater(f"{plan.path.name} keeps changing; close other programs that write it, and try again")
+    raise TryLater(
+        f"{plan.path.name} keeps changing; close other programs that write it, and try again"
+    )
 
 
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """The lock for edits of the plan with this private folder, among processes of ralph; TryLater after 10
-    seconds."""
+    """The lock for edits of the plan with this private folder, among processes of
+    ralph; TryLater after 10 seconds."""
     import filelock
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -122,18 +136,24 @@ def lock(folder: Path) -> Iterator[None]:
         with files.lock_at(folder / "prd.lock").acquire(timeout=LOCK_PATIENCE):
             yield
     except filelock.Timeout:
-        raise TryLater("another ralph is changing the plan; try again in a moment") from None
+        raise TryLater(
+            "another ralph is changing the plan; try again in a moment"
+        ) from None
 
 
-def _edit(plan: Plan, tasks: Task | Iterable[Task], edits: Callable[[Task], Json]) -> str:
-    """The plan's text with fields of these tasks set. A task that is not in the plan any more, or has another
-    title, is left out."""
+def _edit(
+    plan: Plan, tasks: Task | Iterable[Task], edits: Callable[[Task], Json]
+) -> str:
+    """The plan's text with fields of these tasks set. A task that is not in the plan
+    any more, or has another title, is left out."""
     wanted = {task.key for task in ([tasks] if isinstance(tasks, Task) else tasks)}
     entries = _entries(plan)
     for task in plan.tasks:
         if task.key in wanted:
             changed = {**task.raw, **edits(task)}
-            entries[task.index] = {key: value for key, value in changed.items() if value is not _GONE}
+            entries[task.index] = {
+                key: value for key, value in changed.items() if value is not _GONE
+            }
     return _with_entries(plan, entries)
 
 
@@ -151,14 +171,21 @@ def _status(plan: Plan, done: bool) -> str:
     """The status word that this plan uses for tasks that are done, or open."""
     raws = [task.raw for task in plan.tasks if isinstance(task.raw.get("status"), str)]
     if done:
-        return _most_used((raw["status"] for raw in raws if status_of(raw) in DONE_WORDS), "done")
+        return _most_used(
+            (raw["status"] for raw in raws if status_of(raw) in DONE_WORDS), "done"
+        )
     other = (*DONE_WORDS, *HELD_WORDS)
-    return _most_used((raw["status"] for raw in raws if status_of(raw) not in other), "open")
+    return _most_used(
+        (raw["status"] for raw in raws if status_of(raw) not in other), "open"
+    )
 
 
 def _done_field(plan: Plan) -> str:
     """The boolean done field that the plan's own tasks use."""
-    return _most_used((key for task in plan.tasks for key in ALIASES["passed"] if key in task.raw), "passes")
+    return _most_used(
+        (key for task in plan.tasks for key in ALIASES["passed"] if key in task.raw),
+        "passes",
+    )
 
 
 def _most_used(words: Iterable[str], default: str) -> str:
@@ -166,12 +193,17 @@ def _most_used(words: Iterable[str], default: str) -> str:
 
 
 def _next_id(plan: Plan, taken: set[str], title: str) -> str | int:
-    """The id after the last one, if ids here end in numbers (US-007, 7), else one from the title."""
+    """The id after the last one, if ids here end in numbers (US-007, 7), else one from
+    the title."""
     last = plan.tasks[-1]
     match = re.fullmatch(r"(.*?)(\d+)", last.id, re.DOTALL)
     if not match:
         return prd.free_name(title, taken)
     prefix, width = match[1], len(match[2])
-    alike = (re.fullmatch(re.escape(prefix) + r"(\d{1,9})", task_id) for task_id in taken)
-    following = f"{prefix}{max((int(m[1]) for m in alike if m), default=0) + 1:0{width}}"
+    alike = (
+        re.fullmatch(re.escape(prefix) + r"(\d{1,9})", task_id) for task_id in taken
+    )
+    following = (
+        f"{prefix}{max((int(m[1]) for m in alike if m), default=0) + 1:0{width}}"
+    )
     return int(following) if isinstance(last.raw.get("id"), int) else following

@@ -1,5 +1,5 @@
-"""The facts of a plan and of each of its tasks, which `status`, the report, `run --json` and `--notify` draw;
-and the words for what was spent."""
+"""The facts of a plan and of each of its tasks, which `status`, the report, `run
+--json` and `--notify` draw; and the words for what was spent."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ STATES = ("passed", "open", "waiting", "failed", "blocked")
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing that is known about a plan: its `value` for programs, under this name, and `lines` for
-    people."""
+    """One thing that is known about a plan: its `value` for programs, under this name,
+    and `lines` for people."""
 
     name: str
     value: Any
@@ -81,17 +81,30 @@ def task_facts(plan: Plan, history: History) -> list[TaskFacts]:
         allowed = limits.resolve(plan.settings, history.limits)
     except BadInput:  # no run would take it, and `status` shows it all the same
         allowed = limits.Limits()
-    return [_facts(plan, task, history.of(task), limits.attempts_at(allowed, task)) for task in plan.tasks]
+    return [
+        _facts(plan, task, history.of(task), limits.attempts_at(allowed, task))
+        for task in plan.tasks
+    ]
 
 
 def _facts(plan: Plan, task: Task, known: TaskHistory, attempts: int) -> TaskFacts:
-    waits_for = [] if task.passed else [name for name in task.depends_on if name not in plan.passed_ids]
-    reason = "" if task.passed else task.blocked or (known.last.reason if known.last else "")
+    waits_for = (
+        []
+        if task.passed
+        else [name for name in task.depends_on if name not in plan.passed_ids]
+    )
+    reason = (
+        "" if task.passed else task.blocked or (known.last.reason if known.last else "")
+    )
     if task.passed or task.is_blocked:
         state = "passed" if task.passed else "blocked"
     else:
         state = "waiting" if waits_for else "failed" if known.attempts else "open"
-    remark = ", ".join(["weak"] * known.weak + ["changed tests"] * bool(known.tests)) if task.passed else ""
+    remark = (
+        ", ".join(["weak"] * known.weak + ["changed tests"] * bool(known.tests))
+        if task.passed
+        else ""
+    )
     if state == "waiting":
         remark = f"waits for {text.few(waits_for)}"
     warnings = _warnings(task, known, reason, attempts)
@@ -99,7 +112,8 @@ def _facts(plan: Plan, task: Task, known: TaskHistory, attempts: int) -> TaskFac
 
 
 def _warnings(task: Task, known: TaskHistory, reason: str, attempts: int) -> list[str]:
-    """What a person should know of a task before they do something about it, a line each."""
+    """What a person should know of a task before they do something about it, a line
+    each."""
     warnings = [reason]
     if task.is_blocked:
         warnings += [f"its work: git show {known.parked}"] * bool(known.parked)
@@ -114,9 +128,11 @@ def _warnings(task: Task, known: TaskHistory, reason: str, attempts: int) -> lis
     return list(dict.fromkeys(text.one_line(line, 300) for line in warnings if line))
 
 
-def summary(plan: Plan | None, history: History | None, stop: Stop | None, seconds: float) -> Json:
-    """The object that `run --json` prints, and part of what `--notify` gets; `status --json` has its
-    shape."""
+def summary(
+    plan: Plan | None, history: History | None, stop: Stop | None, seconds: float
+) -> Json:
+    """The object that `run --json` prints, and part of what `--notify` gets; `status
+    --json` has its shape."""
     history = history or History()
     tasks = task_facts(plan, history) if plan else []
     last = last_stop(plan, history) if plan else history.stopped
@@ -136,16 +152,25 @@ def summary(plan: Plan | None, history: History | None, stop: Stop | None, secon
 
 
 def last_stop(plan: Plan, history: History) -> Stopped | None:
-    """How the last run of these tasks ended; None before one, also where another plan had the branch."""
-    known = all(task.passed for task in plan.tasks) or any(history.of(task).begun for task in plan.tasks)
+    """How the last run of these tasks ended; None before one, also where another plan
+    had the branch."""
+    known = all(task.passed for task in plan.tasks) or any(
+        history.of(task).begun for task in plan.tasks
+    )
     return history.stopped if known else None
 
 
-def news(event: str, project: str, branch: str, task: str, reason: str, so_far: Json) -> Json:
-    """The object that `--notify` gets: what happened, to which task if it is about one, and the summary
-    `so_far`; `text` is all of it in one line."""
+def news(
+    event: str, project: str, branch: str, task: str, reason: str, so_far: Json
+) -> Json:
+    """The object that `--notify` gets: what happened, to which task if it is about one,
+    and the summary `so_far`; `text` is all of it in one line."""
     what = f"{task} {event}" if task else event
-    parts = [f"{project}: {what}", f"{so_far['passed']} of {so_far['total']} passed", dollars(so_far["usd"])]
+    parts = [
+        f"{project}: {what}",
+        f"{so_far['passed']} of {so_far['total']} passed",
+        dollars(so_far["usd"]),
+    ]
     parts[0] += f": {reason}" if reason else ""
     return {
         "event": event,
@@ -161,14 +186,19 @@ def news(event: str, project: str, branch: str, task: str, reason: str, so_far: 
 def agents_summary(history: History) -> list[Json]:
     """What each agent came to, in the order in which they first worked."""
     return [
-        {"agent": command, "attempts": known.attempts, "passed": known.passed, **_took(known)}
+        {
+            "agent": command,
+            "attempts": known.attempts,
+            "passed": known.passed,
+            **_took(known),
+        }
         for command, known in history.agents.items()
     ]
 
 
 def agents_words(history: History) -> list[str]:
-    """What all attempts came to and, where there was more than one agent, each of them: `aider: 2 of 5
-    attempts passed, $0.40`."""
+    """What all attempts came to and, where there was more than one agent, each of them:
+    `aider: 2 of 5 attempts passed, $0.40`."""
     if not history.iteration:
         return []
     lines = [
@@ -183,7 +213,8 @@ def agents_words(history: History) -> list[str]:
 
 
 def _took(on: Spent) -> Json:
-    """What was spent; no dollars are estimated since version 0.3, and programs still find the field."""
+    """What was spent; no dollars are estimated since version 0.3, and programs still
+    find the field."""
     return {
         "seconds": round(on.seconds, 1),
         "usd": round(on.usd, 6),
@@ -197,18 +228,24 @@ def _took(on: Spent) -> Json:
 
 
 def command_line(name: str, prd: Path, words: Iterable[str] = ()) -> str:
-    """A `ralph` command for a person to copy, with the plan that it is about where that is not prd.json."""
+    """A `ralph` command for a person to copy, with the plan that it is about where that
+    is not prd.json."""
     return shlex.join([*command_words(name, prd), *words])
 
 
 def command_words(name: str, prd: Path) -> list[str]:
     """The words that it begins with."""
-    return ["ralph", *name.split(), *([] if prd == Path("prd.json") else ["--prd", str(prd)])]
+    return [
+        "ralph",
+        *name.split(),
+        *([] if prd == Path("prd.json") else ["--prd", str(prd)]),
+    ]
 
 
 def limits_words(usage: limits.Usage, run: str) -> str:
-    """What is used of each limit, from `limits.used`: `this run: $3.20 of $20.00, 4 of 50 iterations, 1 h
-    10 min of 12 h 0 min; the plan: $40.10 of $100.00`; `run` is how the run is called."""
+    """What is used of each limit, from `limits.used`: `this run: $3.20 of $20.00, 4 of
+    50 iterations, 1 h 10 min of 12 h 0 min; the plan: $40.10 of $100.00`; `run` is how
+    the run is called."""
     parts = {run: usage.run, "the plan": usage.plan}
     phrases = [
         f"{whose}: {', '.join(_used_words(unit, used) for unit, used in units.items())}"
@@ -237,13 +274,15 @@ def ended_words(result: AgentResult) -> str:
 
 
 def spent(on: Spent | AgentResult) -> str:
-    """Time and dollars, or tokens where no dollars are known: `5 min 12 s, $0.42`, `12 s, 20.3k tokens`;
-    `8 s, at least $0.42` if an agent was cut off."""
+    """Time and dollars, or tokens where no dollars are known: `5 min 12 s, $0.42`, `12
+    s, 20.3k tokens`; `8 s, at least $0.42` if an agent was cut off."""
     cost = dollars(on.usd) or thousands(on.tokens)
-    return text.duration(on.seconds) + (f", {'at least ' * on.at_least}{cost}" if cost else "")
+    return text.duration(on.seconds) + (
+        f", {'at least ' * on.at_least}{cost}" if cost else ""
+    )
 
 
 def dollars(usd: float | None) -> str:
-    """`$0.42`, at least a cent; nothing where no price is known, also from an agent that knows none of its
-    model and says 0."""
+    """`$0.42`, at least a cent; nothing where no price is known, also from an agent
+    that knows none of its model and says 0."""
     return f"${max(usd, 0.01):.2f}" if usd else ""

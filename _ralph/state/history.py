@@ -1,4 +1,5 @@
-"""The records of progress.txt folded into the state of a plan, its tasks and its run; and handoffs."""
+"""The records of progress.txt folded into the state of a plan, its tasks and its run;
+and handoffs."""
 
 from __future__ import annotations
 
@@ -31,8 +32,12 @@ class Away:
     """Why and until when an agent cannot be used."""
 
     since: float = 0.0  # the unix time at which that became known
-    reset: float = 0.0  # the unix time at which it ends; NEVER: not in this run; 0: nobody knows
-    tries: int = 0  # how many in a row had no answer: the more, the later it is tried again
+    reset: float = (
+        0.0  # the unix time at which it ends; NEVER: not in this run; 0: nobody knows
+    )
+    tries: int = (
+        0  # how many in a row had no answer: the more, the later it is tried again
+    )
     reason: str = ""
 
 
@@ -43,9 +48,13 @@ class RunHistory(Spent):
     iterations: int = 0
     passed: int = 0
     blocked_in_a_row: int = 0
-    denied: list[str] = field(default_factory=list)  # tasks whose agents were denied what they needed
+    denied: list[str] = field(
+        default_factory=list
+    )  # tasks whose agents were denied what they needed
     away: dict[str, Away] = field(default_factory=dict)  # by the commands of agents
-    waited: records.Waited = field(default_factory=records.Waited)  # the last wait for one of them
+    waited: records.Waited = field(
+        default_factory=records.Waited
+    )  # the last wait for one of them
     vain: int = 0  # the waits in a row that did not help
 
 
@@ -64,18 +73,25 @@ class TaskHistory(Spent):
     ruled_out: list[str] = field(default_factory=list)
     answered: str = ""  # the question that a person answered
     answer: str = ""
-    passed_at: int | None = None  # the iteration of its pass; the next six are of that, too
+    passed_at: int | None = (
+        None  # the iteration of its pass; the next six are of that, too
+    )
     commit: str = ""
     proof: frozenset[str] = frozenset()  # the checks that were run on that commit
-    onto: str = ""  # the tip that it was to land on, where the verdict came first, as in version 0.2
+    # the tip that it was to land on, where the verdict came first, as in version 0.2
+    onto: str = ""
     holds: bool = False  # nothing took the pass away since
     weak: bool = False
-    tests: list[str] = field(default_factory=list)  # those that were there before, and that it changed
+    tests: list[str] = field(
+        default_factory=list
+    )  # those that were there before, and that it changed
     set_back: int = 0  # how often later work broke it
     parked: str = ""
     left: str = ""  # the tree of unfinished work
     base: str = ""  # the commit that it is made on
-    lacks: str = ""  # what it needs before an agent goes on: `checks`, `judge` or nothing
+    lacks: str = (
+        ""  # what it needs before an agent goes on: `checks`, `judge` or nothing
+    )
     conflict: Conflict = field(default_factory=Conflict)  # what stands in it
     interrupted: int = 0  # how often in a row
 
@@ -97,10 +113,15 @@ class TaskHistory(Spent):
     @property
     def passed_words(self) -> str:
         """How it passed: by a verdict, or by a person's edit."""
-        return f"passed at iteration {self.passed_at}" if self.passed_at else "was marked as passed"
+        return (
+            f"passed at iteration {self.passed_at}"
+            if self.passed_at
+            else "was marked as passed"
+        )
 
     def start_anew(self) -> None:
-        """Set the attempts and what its own limits count to zero. What was spent and ruled out stays."""
+        """Set the attempts and what its own limits count to zero. What was spent and
+        ruled out stays."""
         self.attempts, self.last, self.since = 0, None, Spent()
         self.answered, self.answer = "", ""
         self.left, self.base, self.lacks, self.interrupted = "", "", "", 0
@@ -123,18 +144,28 @@ class History(Spent):
     branch: str = ""  # on which its work landed last
     planned: str = ""  # the digest of the prd.json that `ralph plan` wrote
     iteration: int = 0
-    tasks: defaultdict[str, TaskHistory] = field(default_factory=lambda: defaultdict(TaskHistory))
+    tasks: defaultdict[str, TaskHistory] = field(
+        default_factory=lambda: defaultdict(TaskHistory)
+    )
     learned: list[str] = field(default_factory=list)
-    open_starts: dict[int, records.AttemptBegan] = field(default_factory=dict)  # attempts under way
+    open_starts: dict[int, records.AttemptBegan] = field(
+        default_factory=dict
+    )  # attempts under way
     begun: set[str] = field(default_factory=set)  # the ids of all attempts
     run: records.RunBegan | None = None  # the one that has not stopped
     stopped: records.Stopped | None = None
     this_run: RunHistory = field(default_factory=RunHistory)
     limits: dict[str, float] = field(default_factory=dict)  # of this run alone
-    rechecked: tuple[str, str] | None = None  # the commit and checks of the last that was green
+    rechecked: tuple[str, str] | None = (
+        None  # the commit and checks of the last that was green
+    )
     unchecked: int = 0  # the passes since the last re-check
-    flaky: list[str] = field(default_factory=list)  # the checks that were red and green in it
-    overage: dict[str, Away] = field(default_factory=dict)  # who bills extra usage, by rows
+    flaky: list[str] = field(
+        default_factory=list
+    )  # the checks that were red and green in it
+    overage: dict[str, Away] = field(
+        default_factory=dict
+    )  # who bills extra usage, by rows
     agents: defaultdict[str, AgentHistory] = field(
         default_factory=lambda: defaultdict(AgentHistory)
     )  # by commands
@@ -161,7 +192,8 @@ class History(Spent):
             case records.Retried():
                 self.reopen(record)
                 self.this_run.blocked_in_a_row = 0
-            case records.Added():  # the tasks are in prd.json; the cost of the planner is the plan's
+            # the tasks are in prd.json; the cost of the planner is the plan's
+            case records.Added():
                 self.add(record)
                 self.planned = record.prd or self.planned
             case records.Stopped():
@@ -170,12 +202,17 @@ class History(Spent):
         self.branch = (record.branch or self.branch).removeprefix("refs/heads/")
 
     def _lasted(self, record: records.Record) -> float:
-        """The seconds from the last record to this one in which a loop worked or waited."""
+        """The seconds from the last record to this one in which a loop worked or
+        waited."""
         if self.last is None:
             return 0.0
-        until = self.last.until if isinstance(self.last, records.Waited) else self.last.time
+        until = (
+            self.last.until if isinstance(self.last, records.Waited) else self.last.time
+        )
         same = record.run and record.run == self.last.run
-        return max((record.time if same else min(record.time, until)) - self.last.time, 0.0)
+        return max(
+            (record.time if same else min(record.time, until)) - self.last.time, 0.0
+        )
 
     def of(self, task: Task | records.OfTask) -> TaskHistory:
         return self.tasks[task.key]
@@ -185,22 +222,32 @@ class History(Spent):
         return self.of(task).passed_at is not None
 
     def holds(self, task: Task) -> bool:
-        """Whether a verdict says that it passed by all of its checks, and nothing took that away since."""
+        """Whether a verdict says that it passed by all of its checks, and nothing took
+        that away since."""
         history = self.of(task)
         proved = history.proof.issuperset(check.command for check in task.checks)
         return bool(history.holds and history.commit and proved)
 
     def opened(self, plan: Plan) -> list[records.Retried]:
         """Records of the tasks that a person unblocked, where there is none yet."""
-        still = [task for task in plan.tasks if task.blocked is None and not task.passed]
+        still = [
+            task for task in plan.tasks if task.blocked is None and not task.passed
+        ]
         opened = [task for task in still if self.of(task).blocked]
-        return [records.Retried(task=task.id, title=task.title, answer=self._answer(task)) for task in opened]
+        return [
+            records.Retried(task=task.id, title=task.title, answer=self._answer(task))
+            for task in opened
+        ]
 
     def _answer(self, task: Task) -> str:
-        """What a person answered to a task that they unblocked: the last of its notes, if it had asked
-        something, and was not only unblocked."""
+        """What a person answered to a task that they unblocked: the last of its notes,
+        if it had asked something, and was not only unblocked."""
         last, asked = self.of(task).last, self.of(task).question
-        return last_note(task) if last and asked and last.task_before != entry_digest(task) else ""
+        return (
+            last_note(task)
+            if last and asked and last.task_before != entry_digest(task)
+            else ""
+        )
 
     def _run(self, record: records.RunBegan) -> None:
         self.limits = record.limits
@@ -219,7 +266,10 @@ class History(Spent):
         start = self.open_starts.pop(record.iteration, None)
         task, verdict = self.of(record), record.verdict
         agent = self.agents[record.command or record.agent]
-        lasted, on_its_work = self.this_run.seconds, verdict in COUNTED or verdict is Verdict.PASSED
+        lasted, on_its_work = (
+            self.this_run.seconds,
+            verdict in COUNTED or verdict is Verdict.PASSED,
+        )
         for spent in (self, self.this_run, task, task.since, agent):
             spent.add(record)
         self.this_run.seconds = lasted
@@ -231,8 +281,13 @@ class History(Spent):
         task.flaky = record.flaky
         self._work_left(task, record)
         task.denials = record.denials
-        for notes, *labels in ((self.learned, "decisions", "learned"), (task.ruled_out, "ruled out")):
-            notes += [record.handoff[label] for label in labels if record.handoff.get(label)]
+        for notes, *labels in (
+            (self.learned, "decisions", "learned"),
+            (task.ruled_out, "ruled out"),
+        ):
+            notes += [
+                record.handoff[label] for label in labels if record.handoff.get(label)
+            ]
             del notes[:-_REMEMBERED]
         task.tried += on_its_work
         if verdict in COUNTED:
@@ -240,8 +295,16 @@ class History(Spent):
             task.last, task.parked = record, record.parked
         if verdict is Verdict.PASSED:
             task.start_anew()
-            task.passed_at, task.weak, task.tests = record.iteration, record.weak, record.tests
-            task.commit, task.proof, task.holds = record.commit, frozenset(record.checks), True
+            task.passed_at, task.weak, task.tests = (
+                record.iteration,
+                record.weak,
+                record.tests,
+            )
+            task.commit, task.proof, task.holds = (
+                record.commit,
+                frozenset(record.checks),
+                True,
+            )
             task.onto = record.tip if start and not start.id else ""
             self.unchecked += 1
         elif verdict is Verdict.CONFLICT or record.blocked:
@@ -251,7 +314,10 @@ class History(Spent):
     def _prices(self, record: records.AttemptEnded) -> None:
         """What agent and judge took for one attempt, at most."""
         of_judge, largest = record.judge.usd, self.largest
-        for command, usd in ((record.command, record.usd - of_judge), (record.judge.agent, of_judge)):
+        for command, usd in (
+            (record.command, record.usd - of_judge),
+            (record.judge.agent, of_judge),
+        ):
             self.dearest[command] = max(self.dearest[command], usd)
         largest.usd = max(largest.usd, record.usd)
         if record.tokens.total > largest.tokens.total:
@@ -266,27 +332,37 @@ class History(Spent):
                 self.overage[row] = Away(record.time, reset, reason=reason)
 
     def _provider(self, record: records.AttemptEnded, began: float) -> None:
-        """Whether its agent, or the judge that it lacks, can be used again. An attempt that `began` before
-        the limit was known says nothing new, but for a later reset."""
-        run, command = self.this_run, record.judge.agent if record.unjudged else record.command
+        """Whether its agent, or the judge that it lacks, can be used again. An attempt
+        that `began` before the limit was known says nothing new, but for a later
+        reset."""
+        run, command = (
+            self.this_run,
+            record.judge.agent if record.unjudged else record.command,
+        )
         away = run.away.get(command) or Away()
         if record.tokens.output or record.verdict not in _NO_ANSWER:
             run.vain, away = 0, replace(away, tries=0) if away.tries else away
         if record.verdict is Verdict.UNAVAILABLE:
             away = Away(record.time, NEVER, reason=record.reason)
         elif record.verdict is Verdict.LIMITED and record.reset:
-            away = Away(record.time, max(away.reset, record.reset), reason=record.reason)
+            away = Away(
+                record.time, max(away.reset, record.reset), reason=record.reason
+            )
         elif record.verdict is Verdict.LIMITED and began >= away.since:
             away = Away(record.time, tries=away.tries + 1, reason=record.reason)
         run.away[command] = away
 
     def _work_left(self, task: TaskHistory, record: records.AttemptEnded) -> None:
         """The work that the next attempt at this task begins with."""
-        goes_on = record.base and not record.parked and record.verdict is not Verdict.PASSED
+        goes_on = (
+            record.base and not record.parked and record.verdict is not Verdict.PASSED
+        )
         task.left, task.base = (record.left, record.base) if goes_on else ("", "")
         task.conflict = record.conflict if goes_on else Conflict()
         interrupted = record.verdict is Verdict.INTERRUPTED
-        unchecked = interrupted and task.left and not record.leftover and not record.checks
+        unchecked = (
+            interrupted and task.left and not record.leftover and not record.checks
+        )
         task.lacks = "judge" if record.unjudged else "checks" if unchecked else ""
         if interrupted:
             task.interrupted += not record.leftover
@@ -294,7 +370,8 @@ class History(Spent):
             task.interrupted = 0
 
     def _in_a_row(self, record: records.AttemptEnded) -> None:
-        """Count what ends a run early: tasks blocked in a row, waits that did not help."""
+        """Count what ends a run early: tasks blocked in a row, waits that did not
+        help."""
         run, verdict = self.this_run, record.verdict
         run.blocked_in_a_row += bool(record.blocked)
         if verdict is Verdict.PASSED:
@@ -326,7 +403,11 @@ class History(Spent):
     def reopen(self, record: records.Retried) -> None:
         """Let a task begin anew, with a person's answer to what it had asked."""
         task = self.of(record)
-        answer = (task.question, record.answer) if record.answer else (task.answered, task.answer)
+        answer = (
+            (task.question, record.answer)
+            if record.answer
+            else (task.answered, task.answer)
+        )
         task.start_anew()
         task.holds = False
         (task.answered, task.answer), task.set_back = answer, 0
@@ -348,12 +429,17 @@ def entry_digest(task: Task) -> str:
 def last_note(task: Task) -> str:
     """The last line, or the last entry, of a task's notes."""
     notes = task.raw.get("notes") or ""
-    entries = [str(note) for note in notes] if isinstance(notes, list) else str(notes).splitlines()
+    entries = (
+        [str(note) for note in notes]
+        if isinstance(notes, list)
+        else str(notes).splitlines()
+    )
     return entries[-1] if entries else ""
 
 
 def parse_handoff(source: str) -> dict[str, str]:
-    """The labelled parts of a handoff, each clipped to 1,500 bytes; `none` counts as nothing."""
+    """The labelled parts of a handoff, each clipped to 1,500 bytes; `none` counts as
+    nothing."""
     parts: dict[str, list[str]] = {}
     current: list[str] | None = None
     for line in text.clean(source).splitlines()[:400]:

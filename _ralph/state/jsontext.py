@@ -13,19 +13,26 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 def dump(value: object, indent: str | None = None) -> str:
     """JSON in readable letters, where they can be written as UTF-8."""
     dumped = json.dumps(value, ensure_ascii=False, indent=indent)
-    return json.dumps(value, indent=indent) if re.search("[\ud800-\udfff]", dumped) else dumped
+    return (
+        json.dumps(value, indent=indent)
+        if re.search("[\ud800-\udfff]", dumped)
+        else dumped
+    )
 
 
 def rewrite(source: str, old: object, new: object) -> str:
-    """`source`, which has the value `old`, with the value `new`. A new member of an object or a list comes
-    last, set apart from the one before as that one is; a new entry of a list has the form of the first."""
+    """`source`, which has the value `old`, with the value `new`. A new member of an
+    object or a list comes last, set apart from the one before as that one is; a new
+    entry of a list has the form of the first."""
     at = _skip(source, int(source.startswith("\ufeff")))
     end = _DECODER.raw_decode(source, at)[1]
     return source[:at] + _rewritten(source[at:end], old, new) + source[end:]
 
 
 def _rewritten(source: str, old: object, new: object) -> str:
-    if old is new or (old == new and json.dumps(old) == json.dumps(new)):  # True is equal to 1
+    if old is new or (
+        old == new and json.dumps(old) == json.dumps(new)
+    ):  # True is equal to 1
         return source
     in_object, was, now = isinstance(old, dict), _entries(old), _entries(new)
     if type(old) is not type(new) or not was.keys() & now.keys():
@@ -40,13 +47,18 @@ def _rewritten(source: str, old: object, new: object) -> str:
     gap = gap.replace(",", "")
     space = gap if "\n" in gap else " "
     for key in (key for key in now if key not in was):
-        said = f"{dump(key)}: {dump(now[key])}" if in_object else _like(source[start:end], gap, now[key])
+        said = (
+            f"{dump(key)}: {dump(now[key])}"
+            if in_object
+            else _like(source[start:end], gap, now[key])
+        )
         parts.append(f",{space}{said}")
     return "".join([source[:head], *parts, source[done:]])
 
 
 def _entries(value: object) -> dict[str | int, object]:
-    """The members of an object by their keys, or those of a list by their indices; else none."""
+    """The members of an object by their keys, or those of a list by their indices; else
+    none."""
     if isinstance(value, dict):
         return value
     return dict(enumerate(value)) if isinstance(value, list) else {}
@@ -61,8 +73,8 @@ def _like(first: str, gap: str, value: object) -> str:
 
 
 def _members(source: str) -> Iterator[tuple[str | int, int, int, int]]:
-    """Of every member of an object or a list: its key or index, where it begins, and where its value starts
-    and ends."""
+    """Of every member of an object or a list: its key or index, where it begins, and
+    where its value starts and ends."""
     in_object, number, at = source[0] == "{", 0, _skip(source, 1)
     while source[at] not in "}]":
         key, begin = number, at

@@ -1,4 +1,5 @@
-"""Where the files of a plan are, which process is at work on it, and the folder of its logs."""
+"""Where the files of a plan are, which process is at work on it, and the folder of its
+logs."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ class Noted:
     root: Path  # the working tree around it
     common: Path  # the git folder around it
     branch: str = ""  # on which its work lands, if one is known
-    words: list[str] = field(default_factory=list)  # the options of its last run; only in the private folder
+    words: list[str] = field(
+        default_factory=list
+    )  # the options of its last run; only in the private folder
 
     @property
     def paths(self) -> Paths:
@@ -61,7 +64,8 @@ def read_state(prd_path: Path) -> tuple[Paths, Plan, History]:
 
 
 def read_state_or_last(prd_path: Path) -> tuple[Paths, Plan, History, str]:
-    """The same and, while a loop waits until prd.json can be read, the plan as it last could; and why."""
+    """The same and, while a loop waits until prd.json can be read, the plan as it last
+    could; and why."""
     try:
         return (*read_state(prd_path), "")
     except BadInput as error:
@@ -70,11 +74,17 @@ def read_state_or_last(prd_path: Path) -> tuple[Paths, Plan, History, str]:
         if kept is None or loop_at_work(paths) is None:
             raise
         plan = prd.read(kept.decode(), paths.prd)
-        return paths, plan, history_of(plan, Journal(paths.progress).records(plan)), str(error)
+        return (
+            paths,
+            plan,
+            history_of(plan, Journal(paths.progress).records(plan)),
+            str(error),
+        )
 
 
 def history_of(plan: Plan, records: Iterable[Record]) -> History:
-    """What the records say of a plan; a task whose block a person took away begins anew."""
+    """What the records say of a plan; a task whose block a person took away begins
+    anew."""
     history = replay(records)
     for record in history.opened(plan):
         history.reopen(record)
@@ -82,7 +92,8 @@ def history_of(plan: Plan, records: Iterable[Record]) -> History:
 
 
 def locate(prd_path: Path) -> Paths:
-    """The paths of the plan with this prd.json. BadInput outside of a git working tree."""
+    """The paths of the plan with this prd.json. BadInput outside of a git working
+    tree."""
     folder = files.spelt(prd_path.parent.resolve())
     if not folder.is_dir():
         raise BadInput(f"there is no folder {prd_path.parent}")
@@ -95,7 +106,8 @@ def locate(prd_path: Path) -> Paths:
 
 
 def paths_of(root: Path, common: Path, path: Path) -> Paths:
-    """The paths of the plan `path` in the working tree `root` of the repository `common`."""
+    """The paths of the plan `path` in the working tree `root` of the repository
+    `common`."""
     name = files.digest(os.fsencode(path))
     return Paths(
         root=root,
@@ -104,20 +116,31 @@ def paths_of(root: Path, common: Path, path: Path) -> Paths:
         rulebook=root / "AGENTS.md",
         logs=path.parent / ".ralph/log",
         private=common / "ralph" / name,
-        places=Path(os.path.realpath(places_folder())) / f"{text.slug(root.name)}-{name[:8]}",
+        places=Path(os.path.realpath(places_folder()))
+        / f"{text.slug(root.name)}-{name[:8]}",
     )
 
 
-def note_plan(paths: Paths, branch: str = "", words: Sequence[str] | None = None) -> None:
-    """Leave a note on this plan, for `ralph land`, `clean`, `status` and `report`: where it is, the branch on
-    which its work lands, and the options of its last run; what is not given is as it was noted before."""
+def note_plan(
+    paths: Paths, branch: str = "", words: Sequence[str] | None = None
+) -> None:
+    """Leave a note on this plan, for `ralph land`, `clean`, `status` and `report`:
+    where it is, the branch on which its work lands, and the options of its last run;
+    what is not given is as it was noted before."""
     here = Noted(paths.prd, paths.root, paths.private.parent.parent)
     before = noted(paths.private) or here
-    note = replace(here, branch=branch or before.branch, words=before.words if words is None else [*words])
+    note = replace(
+        here,
+        branch=branch or before.branch,
+        words=before.words if words is None else [*words],
+    )
     if paths.places.is_symlink():  # an agent can have put it there
         paths.places.unlink()
     paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for path, kept in ((paths.private / NOTE, note), (paths.places / NOTE, replace(note, words=[]))):
+    for path, kept in (
+        (paths.private / NOTE, note),
+        (paths.places / NOTE, replace(note, words=[])),
+    ):
         data = json.dumps(as_json(kept)).encode()
         if files.read_regular(path) != data:
             files.atomic_write(files.clear(path), data, 0o600)
@@ -133,7 +156,9 @@ def _read(kind: type[Kind], path: Path) -> Kind | None:
     try:
         data = files.read_regular(path, 1 << 16) or b""
         entry = json.loads(data if b"\\u0000" not in data else b"")  # no path has it
-        json.dumps(entry, ensure_ascii=False).encode()  # half a surrogate pair is no path and no id
+        json.dumps(
+            entry, ensure_ascii=False
+        ).encode()  # half a surrogate pair is no path and no id
         return made(kind, entry)
     except (ValueError, RecursionError):
         return None
@@ -152,16 +177,22 @@ def places_folder() -> Path:
 
 
 def state_folder() -> Path:
-    """This user's folder for what ralph keeps outside of any repository; it may not exist yet."""
+    """This user's folder for what ralph keeps outside of any repository; it may not
+    exist yet."""
     try:
-        home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        home = Path(
+            os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        )
     except RuntimeError:  # no HOME, and a user that the system does not know
-        raise BadInput("there is no home folder for ralph's own files; set HOME or XDG_STATE_HOME") from None
+        raise BadInput(
+            "there is no home folder for ralph's own files; set HOME or XDG_STATE_HOME"
+        ) from None
     return home.absolute() / "ralph"
 
 
 def running(paths: Paths) -> Holder | None:
-    """The process that is at work on this plan, or None: it has locked the file that says who it is."""
+    """The process that is at work on this plan, or None: it has locked the file that
+    says who it is."""
     if file := files.open_regular(paths.private / RUNNING):
         with file:
             try:
@@ -172,14 +203,15 @@ def running(paths: Paths) -> Holder | None:
 
 
 def loop_at_work(paths: Paths) -> Holder | None:
-    """The process that runs a loop here, which `ralph plan` and `ralph doctor` are not, or None."""
+    """The process that runs a loop here, which `ralph plan` and `ralph doctor` are not,
+    or None."""
     holder = running(paths)
     return holder if holder and holder.what == "run" else None
 
 
 def note_queue(paths: Paths, queue: Sequence[tuple[str, str]]) -> None:
-    """Note the queue for the clean rooms, for `ralph status`: tasks, and the names of the rooms that they
-    have."""
+    """Note the queue for the clean rooms, for `ralph status`: tasks, and the names of
+    the rooms that they have."""
     new = paths.private / f"{QUEUE}.new"
     with contextlib.suppress(OSError):  # a full disk ends the run where that matters
         new.write_text(json.dumps(queue))
@@ -189,7 +221,10 @@ def note_queue(paths: Paths, queue: Sequence[tuple[str, str]]) -> None:
 def queue_of(paths: Paths) -> list[tuple[str, str]]:
     """The queue as a loop noted it last."""
     try:
-        return [(str(task), str(room)) for task, room in json.loads(files.read_text(paths.private / QUEUE))]
+        return [
+            (str(task), str(room))
+            for task, room in json.loads(files.read_text(paths.private / QUEUE))
+        ]
     except (ValueError, TypeError):
         return []
 
@@ -239,23 +274,31 @@ def new_log(paths: Paths, name: str) -> Path:
 
 
 def logs_folder(paths: Paths) -> Path:
-    """The folder `.ralph/log`, made if needed. Git is told to ignore it and the report; all else in `.ralph`
-    is a person's."""
+    """The folder `.ralph/log`, made if needed. Git is told to ignore it and the report;
+    all else in `.ralph` is a person's."""
     for folder in (paths.logs.parent, paths.logs):
         if os.path.lexists(folder) and not folder.is_dir():
-            raise BadInput(f"{folder} is not a folder, and ralph needs one there for its logs; move it away")
+            raise BadInput(
+                f"{folder} is not a folder, and ralph needs one there for its logs; move it away"
+            )
     paths.logs.mkdir(parents=True, exist_ok=True)
     ignore = paths.private.parents[1] / "info/exclude"
     there = ignore.read_bytes() if ignore.is_file() else b""
     if _IGNORED not in there:
         ignore.parent.mkdir(exist_ok=True)
-        files.atomic_write(ignore, there + (b"" if there.endswith(b"\n") or not there else b"\n") + _IGNORED)
+        files.atomic_write(
+            ignore,
+            there + (b"" if there.endswith(b"\n") or not there else b"\n") + _IGNORED,
+        )
     return paths.logs
 
 
 def trim_logs(paths: Paths, under_way: Collection[int] = (), keep: int = 49) -> None:
-    """Delete the logs of all attempts but the newest `keep` and those `under_way`, by their iterations."""
-    names = [(entry.name.partition("-")[0], entry) for entry in logs_folder(paths).iterdir()]
+    """Delete the logs of all attempts but the newest `keep` and those `under_way`, by
+    their iterations."""
+    names = [
+        (entry.name.partition("-")[0], entry) for entry in logs_folder(paths).iterdir()
+    ]
     numbered = [(int(number), entry) for number, entry in names if number.isdecimal()]
     newest = sorted({number for number, _ in numbered})[-keep:]
     for number, entry in numbered:

@@ -15,7 +15,8 @@ from _ralph.state.history import Away, History, TaskHistory
 BLOCKED_AT_ONCE = 3
 """That many tasks blocked in a row end a run in which nothing has passed."""
 BACKOFF = (60.0, 330.0, 1800.0)
-"""Seconds to wait after the first, the second and all later refusals by a provider that names no reset."""
+"""Seconds to wait after the first, the second and all later refusals by a provider that
+names no reset."""
 VAIN_WAITS = 3
 JITTER = 3.0
 """Seconds over which plans that wait for the same reset are spread."""
@@ -67,16 +68,21 @@ class Limits:
 
 
 def resolve(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Limits:
-    """The limits from prd.json's `limits` and `budget`, with those given on the command line."""
+    """The limits from prd.json's `limits` and `budget`, with those given on the command
+    line."""
     named = {**settings.get("limits", {})}
-    named |= {f"budget_{name}": value for name, value in settings.get("budget", {}).items()}
+    named |= {
+        f"budget_{name}": value for name, value in settings.get("budget", {}).items()
+    }
     named |= {name: value for name, value in given.items() if value is not None}
     values: Json = {}
     for limit in fields(Limits):
         value = named.get(limit.name)
         if isinstance(value, (int, float)):  # the schema refuses anything else
             if not 0 < value < 10**12:
-                raise BadInput(f"the limit {limit.name} must be above 0 and below 1e12, found {value}")
+                raise BadInput(
+                    f"the limit {limit.name} must be above 0 and below 1e12, found {value}"
+                )
             values[limit.name] = value
     return Limits(**values)
 
@@ -86,9 +92,14 @@ def next_time(clock: str, now: float) -> float:
     try:
         wanted = time.strptime(clock, "%H:%M")
     except ValueError:
-        raise BadInput(f"--until: expected a time such as 07:00, found {clock!r}") from None
+        raise BadInput(
+            f"--until: expected a time such as 07:00, found {clock!r}"
+        ) from None
     year, month, day, *_ = time.localtime(now)
-    days = (time.mktime((year, month, day + later, *wanted[3:5], 0, 0, 0, -1)) for later in (0, 1, 2))
+    days = (
+        time.mktime((year, month, day + later, *wanted[3:5], 0, 0, 0, -1))
+        for later in (0, 1, 2)
+    )
     return next(at for at in days if at > now)
 
 
@@ -105,7 +116,8 @@ def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop 
         f"{limits.hours:g} hours": seconds >= limits.hours * 3600,
         "the time given with --until": now >= limits.until,
         f"${limits.usd:.2f} for this run (--max-usd)": run.usd >= limits.usd,
-        f"{limits.tokens} tokens for this run (--max-tokens)": run.tokens.total >= limits.tokens,
+        f"{limits.tokens} tokens for this run (--max-tokens)": run.tokens.total
+        >= limits.tokens,
     }
     for what, over in reached.items():
         if over:
@@ -137,28 +149,38 @@ def _set(limits: dict[str, Used]) -> dict[str, Used]:
 
 
 def run_deadline(limits: Limits, seconds: float, now: float) -> float:
-    """The unix time at which the run's time is up; `seconds` is how long it has taken."""
+    """The unix time at which the run's time is up; `seconds` is how long it has
+    taken."""
     return min(now + limits.hours * 3600 - seconds, limits.until)
 
 
-def share(limits: Limits, history: History, given: Sequence[Share], jobs: int) -> Share | None:
-    """What the next attempt may spend; `given` are the shares of those under way, and all shares together are
-    never more than what is left. None if nothing is left beside them."""
+def share(
+    limits: Limits, history: History, given: Sequence[Share], jobs: int
+) -> Share | None:
+    """What the next attempt may spend; `given` are the shares of those under way, and
+    all shares together are never more than what is left. None if nothing is left beside
+    them."""
     run, largest = history.this_run, history.largest
     usd = min(limits.usd - run.usd, limits.budget_usd - history.usd)
     usd = _part(usd, [other.usd or 0.0 for other in given], largest.usd, jobs)
-    tokens = min(limits.tokens - run.tokens.total, limits.budget_tokens - history.tokens.total)
-    tokens = _part(tokens, [other.tokens or 0 for other in given], largest.tokens.total, jobs)
+    tokens = min(
+        limits.tokens - run.tokens.total, limits.budget_tokens - history.tokens.total
+    )
+    tokens = _part(
+        tokens, [other.tokens or 0 for other in given], largest.tokens.total, jobs
+    )
     if given and min(usd, tokens) <= 0:
         return None
     return Share(
-        max(usd, 0.01) if limits.in_dollars else None, max(int(tokens), 1) if limits.in_tokens else None
+        max(usd, 0.01) if limits.in_dollars else None,
+        max(int(tokens), 1) if limits.in_tokens else None,
     )
 
 
 def _part(left: float, given: Sequence[float], largest: float, jobs: int) -> float:
-    """A part of what is `left`, divided by the jobs, but by no more than it can pay for if each takes as much
-    as the largest attempt so far; one works alone while that is not known. 0 if all parts are `given`."""
+    """A part of what is `left`, divided by the jobs, but by no more than it can pay for
+    if each takes as much as the largest attempt so far; one works alone while that is
+    not known. 0 if all parts are `given`."""
     if left == NONE:
         return left
     parts = max(min(jobs, int(left / largest)), 1) if largest else 1
@@ -172,12 +194,16 @@ def attempts_at(limits: Limits, task: Task) -> int:
 
 def share_of(task: Task, known: TaskHistory) -> Share:
     """What is left of a task's own limits."""
-    usd, seconds = task.limits.usd - known.since.usd, task.limits.minutes * 60 - known.since.seconds
+    usd, seconds = (
+        task.limits.usd - known.since.usd,
+        task.limits.minutes * 60 - known.since.seconds,
+    )
     return Share(None if usd == NONE else max(usd, 0.01), seconds=max(seconds, 1.0))
 
 
 def spent_by(task: Task, taken: Spent) -> str:
-    """The task's own limit that is reached once its attempts have `taken` so much, in words; or nothing."""
+    """The task's own limit that is reached once its attempts have `taken` so much, in
+    words; or nothing."""
     if taken.usd >= task.limits.usd:
         return f"its limit of ${task.limits.usd:.2f} is spent"
     if taken.seconds >= task.limits.minutes * 60:
@@ -193,8 +219,8 @@ def back(limits: Limits, away: Away) -> float:
 
 
 def wait_for(limits: Limits, away: Away, vain: int, now: float) -> float | Stop:
-    """Until when (unix time) to wait for an agent that is `away`, or the stop that ends the run; `vain` is
-    how many waits in a row did not help."""
+    """Until when (unix time) to wait for an agent that is `away`, or the stop that ends
+    the run; `vain` is how many waits in a row did not help."""
     at = back(limits, away)
     if not away.reset:
         reason = f"{VAIN_WAITS} waits in a row did not help: {away.reason}"

@@ -1,4 +1,5 @@
-"""The lock: one ralph at a time on a plan; what one that was killed left behind is ended by the next."""
+"""The lock: one ralph at a time on a plan; what one that was killed left behind is
+ended by the next."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     import filelock
 
 _KIN = "kin"
-"""The folder that has a note on each process of the run, where orphans are not adopted."""
+"""The folder that has a note on each process of the run, where orphans are not
+adopted."""
 
 
 def acquire(paths: Paths) -> filelock.BaseFileLock:
@@ -36,7 +38,9 @@ def acquire(paths: Paths) -> filelock.BaseFileLock:
     paths.private.mkdir(parents=True, exist_ok=True)
     lock = files.lock_at(paths.private / "lock")
     try:
-        end = time.monotonic() + 0.2  # the workers of a loop that was killed hold it until they end
+        end = (
+            time.monotonic() + 0.2
+        )  # the workers of a loop that was killed hold it until they end
         lock.acquire(timeout=0.2)
         while running(paths):  # one whose lock a person deleted
             if time.monotonic() > end:
@@ -46,7 +50,10 @@ def acquire(paths: Paths) -> filelock.BaseFileLock:
         holder = running(paths)
         who, since = "another ralph", ""
         if holder:
-            who, since = f"`ralph {holder.what}`", f" (pid {holder.pid}, since {holder.since})"
+            who, since = (
+                f"`ralph {holder.what}`",
+                f" (pid {holder.pid}, since {holder.since})",
+            )
         raise TryLater(
             f"{who} is at work on this plan{since}; wait for its end, or see `ralph stop`"
         ) from None
@@ -55,13 +62,17 @@ def acquire(paths: Paths) -> filelock.BaseFileLock:
 
 @contextlib.contextmanager
 def alone(paths: Paths, what: str) -> Iterator[str]:
-    """Be the only ralph at work on this plan, as `what`; the mark that all that is started here carries.
-    TryLater if another one is."""
+    """Be the only ralph at work on this plan, as `what`; the mark that all that is
+    started here carries. TryLater if another one is."""
     run_id, lock = uuid.uuid4().hex, acquire(paths)
     try:
         end_killed_run(paths)
-        mark_run(run_id, paths.private / _KIN)  # so that every child can be told from a stranger
-        holder = Holder(os.getpid(), run_id, time.strftime("%Y-%m-%d %H:%M:%S"), what, boot())
+        mark_run(
+            run_id, paths.private / _KIN
+        )  # so that every child can be told from a stranger
+        holder = Holder(
+            os.getpid(), run_id, time.strftime("%Y-%m-%d %H:%M:%S"), what, boot()
+        )
         path = files.clear(paths.private / RUNNING)
         files.atomic_write(path, json.dumps(as_json(holder)).encode())
         with path.open("r+b") as file:
@@ -83,8 +94,8 @@ def _leave(paths: Paths) -> None:
 
 
 def end_killed_run(paths: Paths) -> None:
-    """Kill what a run that was killed left running, and remove its temporary files and the locks of its git
-    calls."""
+    """Kill what a run that was killed left running, and remove its temporary files and
+    the locks of its git calls."""
     for left in paths.private.glob(f".*{files.TEMPORARY}"):
         files.clear(left)
     notes = paths.private / _KIN
@@ -93,7 +104,11 @@ def end_killed_run(paths: Paths) -> None:
             files.clear(notes)  # other processes have these ids now
         sweep(0.0, kin=left_by_run(holder.run_id, notes))
         plan, common = paths.private.name, paths.private.parent.parent
-        names = [f"ralph/{plan}/*.index*", f"refs/ralph/*/{plan}", f"refs/ralph/*/{plan}/**/*"]
+        names = [
+            f"ralph/{plan}/*.index*",
+            f"refs/ralph/*/{plan}",
+            f"refs/ralph/*/{plan}/**/*",
+        ]
         if note := noted(paths.private):
             names.append(f"refs/heads/{glob.escape(note.branch)}")
         for left in [path for name in names for path in common.glob(f"{name}.lock")]:
@@ -104,9 +119,9 @@ def end_killed_run(paths: Paths) -> None:
 
 
 def discard_unsynced(paths: Paths) -> None:
-    """After a power cut, give up what was never synced: the places, which are made anew where their index
-    is gone, the refs of attempts and candidates, and git's objects that are empty, which it would take for
-    written."""
+    """After a power cut, give up what was never synced: the places, which are made anew
+    where their index is gone, the refs of attempts and candidates, and git's objects
+    that are empty, which it would take for written."""
     common = paths.private.parent.parent
     for stale in (*paths.private.glob("*.index*"), *paths.private.glob("*.start")):
         files.clear(stale)
@@ -118,14 +133,23 @@ def discard_unsynced(paths: Paths) -> None:
 
 
 def boot() -> str:
-    """Tells one start of this machine from another. Both systems give each an id; the time of the start moves
-    when the clock is set."""
+    """Tells one start of this machine from another. Both systems give each an id; the
+    time of the start moves when the clock is set."""
     if found := files.read_regular(Path("/proc/sys/kernel/random/boot_id")):
         return found.decode().strip()
     with contextlib.suppress(AttributeError):  # only macOS has this function
         value, size = ctypes.create_string_buffer(100), ctypes.c_size_t(100)
         asked = ctypes.CDLL(None).sysctlbyname
-        if asked(b"kern.bootsessionuuid", value, ctypes.byref(size), None, ctypes.c_size_t(0)) == 0:
+        if (
+            asked(
+                b"kern.bootsessionuuid",
+                value,
+                ctypes.byref(size),
+                None,
+                ctypes.c_size_t(0),
+            )
+            == 0
+        ):
             return value.value.decode()
     import psutil
 

@@ -34,11 +34,43 @@ SETTINGS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("network", "allowOverage"), (bool,)),
 }
 
-STATE_KEYS = {*ALIASES["passed"], *ALIASES["skip"], *ALIASES["blocked_reason"], "blocked", "status"}
-_PLAN_KEYS = {*SETTINGS, *ALIASES["tasks"], *ALIASES["branch"], "checks", "project", "description"}
-_TASK_KEYS = {*STATE_KEYS, *ALIASES["title"], *ALIASES["criteria"], *ALIASES["depends_on"]}
-_TASK_KEYS |= {"id", "checks", "priority", "allow", "agent", "limits", "notes", *_DIALECTS["not misspelt"]}
-_OF_THE_PLAN = {*SETTINGS} - {"agent", "limits", "prompt", "commit"}  # the last two are words of other tools
+STATE_KEYS = {
+    *ALIASES["passed"],
+    *ALIASES["skip"],
+    *ALIASES["blocked_reason"],
+    "blocked",
+    "status",
+}
+_PLAN_KEYS = {
+    *SETTINGS,
+    *ALIASES["tasks"],
+    *ALIASES["branch"],
+    "checks",
+    "project",
+    "description",
+}
+_TASK_KEYS = {
+    *STATE_KEYS,
+    *ALIASES["title"],
+    *ALIASES["criteria"],
+    *ALIASES["depends_on"],
+}
+_TASK_KEYS |= {
+    "id",
+    "checks",
+    "priority",
+    "allow",
+    "agent",
+    "limits",
+    "notes",
+    *_DIALECTS["not misspelt"],
+}
+_OF_THE_PLAN = {*SETTINGS} - {
+    "agent",
+    "limits",
+    "prompt",
+    "commit",
+}  # the last two are words of other tools
 _SETTINGS_ONLY = _PLAN_KEYS - {"description"} | {*ALIASES["gates"], "$schema"}
 TASK_LIMITS = tuple(field.name for field in fields(TaskLimits))
 _LARGEST = 64 << 20
@@ -62,12 +94,15 @@ def load(path: Path) -> Plan:
 def plan_above(path: Path) -> Path | None:
     """The plan of this name in a folder further up, for a person in a subfolder."""
     folders = path.absolute().parent.parents
-    return next((folder / path.name for folder in folders if (folder / path.name).is_file()), None)
+    return next(
+        (folder / path.name for folder in folders if (folder / path.name).is_file()),
+        None,
+    )
 
 
 def read(source: str, path: Path) -> Plan:
-    """The plan in `source`, as if it were the file `path`; without a name it is called like its folder.
-    BadInput as for `load`."""
+    """The plan in `source`, as if it were the file `path`; without a name it is called
+    like its folder. BadInput as for `load`."""
     data = _document(source, path)
     try:
         return _plan(data, source, path)
@@ -90,7 +125,9 @@ def _plan(data: Any, source: str, path: Path) -> Plan:
         data=data,
         list_key=list_key,
         tasks=tuple(tasks),
-        project=text.one_line(str(_get(top, "project") or path.resolve().parent.name), 80),
+        project=text.one_line(
+            str(_get(top, "project") or path.resolve().parent.name), 80
+        ),
         branch=_get(top, "branch", str) or None,
         checks=parse_checks(_get(top, "checks", list) or [], f"{path.name}: checks"),
         setup=_setup(settings["setup"]),
@@ -99,7 +136,8 @@ def _plan(data: Any, source: str, path: Path) -> Plan:
 
 
 def validate(plan: Plan) -> None:
-    """Check the whole document against prd.schema.json; BadInput names the first wrong places."""
+    """Check the whole document against prd.schema.json; BadInput names the first wrong
+    places."""
     _validate(plan.data, plan.path.name)
 
 
@@ -107,13 +145,21 @@ def _validate(data: Any, name: str) -> None:
     import jsonschema
 
     standard = jsonschema.Draft202012Validator
-    strict = standard.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)  # 1.0 is no id
+    strict = standard.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: type(value) is int
+    )  # 1.0 is no id
     validator: Any = jsonschema.validators.extend(standard, type_checker=strict)  # type: ignore[no-untyped-call]
     schema = json.loads(files.resource("prd.schema.json").read_text("utf-8"))
-    errors = list(validator(schema, format_checker=jsonschema.FormatChecker(["regex"])).iter_errors(data))
+    errors = list(
+        validator(
+            schema, format_checker=jsonschema.FormatChecker(["regex"])
+        ).iter_errors(data)
+    )
     lines = []
     for error in [jsonschema.exceptions.best_match([one]) for one in errors[:3]]:
-        place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path)
+        place = "".join(
+            f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path
+        )
         place = place.removeprefix(".") if place.startswith(".") else f"document{place}"
         lines.append(f"{name}: {place}: {text.one_line(error.message, 300)}")
     if errors:
@@ -122,13 +168,20 @@ def _validate(data: Any, name: str) -> None:
 
 
 def _near(key: str, keys: Iterable[str]) -> list[str]:
-    """The one of the `keys` keys that another is a misspelling of, if there is one; camelCase wins."""
+    """The one of the `keys` keys that another is a misspelling of, if there is one;
+    camelCase wins."""
     import difflib
 
     spelt = {
-        name.replace("_", "").lower(): name for name in sorted(keys, key=lambda name: not name.islower())
+        name.replace("_", "").lower(): name
+        for name in sorted(keys, key=lambda name: not name.islower())
     }
-    return [spelt[name] for name in difflib.get_close_matches(key.replace("_", "").lower(), spelt, 1, 0.8)]
+    return [
+        spelt[name]
+        for name in difflib.get_close_matches(
+            key.replace("_", "").lower(), spelt, 1, 0.8
+        )
+    ]
 
 
 class _WrongType(BadInput):
@@ -139,8 +192,11 @@ class _WrongType(BadInput):
 
 
 def ready_tasks(plan: Plan) -> list[Task]:
-    """The tasks that are not passed, not blocked and whose dependencies passed, the next one first."""
-    open_tasks = [task for task in plan.tasks if not task.passed and task.blocked is None]
+    """The tasks that are not passed, not blocked and whose dependencies passed, the
+    next one first."""
+    open_tasks = [
+        task for task in plan.tasks if not task.passed and task.blocked is None
+    ]
     ready = [task for task in open_tasks if plan.passed_ids.issuperset(task.depends_on)]
     return sorted(ready, key=lambda task: (task.priority, task.index))
 
@@ -151,16 +207,16 @@ def next_task(plan: Plan) -> Task | None:
 
 
 def unproved(plan: Plan) -> list[str]:
-    """The ids of the tasks to do that nothing would prove: without a check of their own or of the plan, and
-    without a judge."""
+    """The ids of the tasks to do that nothing would prove: without a check of their own
+    or of the plan, and without a judge."""
     if plan.checks or plan.settings.get("judge"):
         return []
     return [task.id for task in plan.tasks if not task.passed and not task.checks]
 
 
 def constraints(plan: Plan) -> Json:
-    """What the plan says beside its tasks and ralph's own settings: rules, goals, context. `notes` come
-    first, as the prompt clips the rest."""
+    """What the plan says beside its tasks and ralph's own settings: rules, goals,
+    context. `notes` come first, as the prompt clips the rest."""
     top = {"notes": plan.top.get("notes"), **plan.top}
     return {
         key: value
@@ -172,30 +228,39 @@ def constraints(plan: Plan) -> Json:
 def foreign_gates(plan: Plan) -> list[str]:
     """Commands under keys of other tools: offered in a message, never run unasked."""
     gates = _get(plan.top, "gates")
-    return [gate for gate in (gates if isinstance(gates, list) else [gates]) if isinstance(gate, str)]
+    return [
+        gate
+        for gate in (gates if isinstance(gates, list) else [gates])
+        if isinstance(gate, str)
+    ]
 
 
 def open_questions(plan: Plan) -> list[tuple[str, str]]:
-    """The planner's questions, each with the answer that is assumed until a person gives one."""
+    """The planner's questions, each with the answer that is assumed until a person
+    gives one."""
     asked = []
     entries = plan.top.get("openQuestions")
     for entry in entries if isinstance(entries, list) else []:
         parts = entry if isinstance(entry, dict) else {"question": entry}
         if question := text.one_line(str(parts.get("question") or ""), 500):
-            asked.append((question, text.one_line(str(parts.get("proposal") or ""), 500)))
+            asked.append(
+                (question, text.one_line(str(parts.get("proposal") or ""), 500))
+            )
     return asked
 
 
 def misspelt(plan: Plan) -> Iterator[str]:
-    """A line for each key of the plan or of its tasks that is not read where it stands, but looks like one
-    that is read, there or elsewhere."""
+    """A line for each key of the plan or of its tasks that is not read where it stands,
+    but looks like one that is read, there or elsewhere."""
     yield from _misspelt({"the plan": plan.top}, _PLAN_KEYS)
     yield from _misspelt({task.id: task.raw for task in plan.tasks}, _TASK_KEYS)
 
 
 def _misspelt(objects: dict[str, Json], keys: set[str]) -> Iterator[str]:
     every = keys | _PLAN_KEYS
-    for key in dict.fromkeys(key for raw in objects.values() for key in raw if key not in keys):
+    for key in dict.fromkeys(
+        key for raw in objects.values() for key in raw if key not in keys
+    ):
         names = [name for name, raw in objects.items() if key in raw]
         said = f"{text.few(names)} {'has' if len(names) == 1 else 'have'} {text.one_line(repr(key), 60)}"
         if place := _right_place(key, in_task=keys is _TASK_KEYS):
@@ -206,13 +271,15 @@ def _misspelt(objects: dict[str, Json], keys: set[str]) -> Iterator[str]:
 
 
 def _right_place(key: str, in_task: bool) -> str:
-    """Where a key belongs that is read elsewhere than in a task or, else, in the plan; or nothing. Tasks of
-    other loops count `attempts`."""
+    """Where a key belongs that is read elsewhere than in a task or, else, in the plan;
+    or nothing. Tasks of other loops count `attempts`."""
     word = key.replace("_", "").lower()
     limit = word.removeprefix("max")
     if word == "timeout":
         return "a check" + ", or as 'minutes' to the task's 'limits'" * in_task
-    if limit in (TASK_LIMITS if in_task else _DIALECTS["limits"]) and not (in_task and word == "attempts"):
+    if limit in (TASK_LIMITS if in_task else _DIALECTS["limits"]) and not (
+        in_task and word == "attempts"
+    ):
         return f"{'the task' if in_task else 'the plan'}'s 'limits', as {limit!r}"
     if in_task and key in _OF_THE_PLAN:
         return "the plan"
@@ -220,16 +287,27 @@ def _right_place(key: str, in_task: bool) -> str:
 
 
 def differences(plan: Plan, path: Path) -> str:
-    """How another version of prd.json differs from `plan` in what counts, in a few words."""
+    """How another version of prd.json differs from `plan` in what counts, in a few
+    words."""
     try:
-        other = read(_decoded(files.read_regular(path, _LARGEST) or b"", path.name), plan.path)
+        other = read(
+            _decoded(files.read_regular(path, _LARGEST) or b"", path.name), plan.path
+        )
     except BadInput:
         return "it could not be read any more"
-    before, now = ({task.id: task.passed for task in version.tasks} for version in (plan, other))
-    claimed = [task_id for task_id, passed in now.items() if passed and before.get(task_id) is False]
+    before, now = (
+        {task.id: task.passed for task in version.tasks} for version in (plan, other)
+    )
+    claimed = [
+        task_id
+        for task_id, passed in now.items()
+        if passed and before.get(task_id) is False
+    ]
     gone = [task_id for task_id in before if task_id not in now]
     groups = {"had been set to pass": claimed, "had been deleted": gone}
-    return text.one_line("; ".join(f"{text.few(ids)} {what}" for what, ids in groups.items() if ids), 300)
+    return text.one_line(
+        "; ".join(f"{text.few(ids)} {what}" for what, ids in groups.items() if ids), 300
+    )
 
 
 # ---------------------------------------------------------------- how it is read
@@ -239,7 +317,9 @@ def _decoded(raw: bytes, name: str) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadInput(f"{name}: byte {error.start} is not UTF-8; expected a JSON file in UTF-8") from None
+        raise BadInput(
+            f"{name}: byte {error.start} is not UTF-8; expected a JSON file in UTF-8"
+        ) from None
 
 
 def _document(source: str, path: Path) -> Any:
@@ -253,7 +333,9 @@ def _document(source: str, path: Path) -> Any:
         return json.loads(source, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
         way = "" if path.suffix == ".json" else _way_on(path)
-        raise BadInput(f"{name}, line {error.lineno}, column {error.colno}: {error.msg}{way}") from None
+        raise BadInput(
+            f"{name}, line {error.lineno}, column {error.colno}: {error.msg}{way}"
+        ) from None
     except RecursionError:
         raise BadInput(f"{name}: nested too deeply") from None
     except ValueError as error:
@@ -264,31 +346,44 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:
     members = dict(pairs)
     if len(members) < len(pairs):
         key = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        near = next((str(v) for k, v in pairs if k in ("id", "title") and isinstance(v, str)), "the document")
-        raise ValueError(f"the key {key!r} appears twice in one object (at {text.one_line(near, 60)})")
+        near = next(
+            (str(v) for k, v in pairs if k in ("id", "title") and isinstance(v, str)),
+            "the document",
+        )
+        raise ValueError(
+            f"the key {key!r} appears twice in one object (at {text.one_line(near, 60)})"
+        )
     return members
 
 
 def _way_on(path: Path) -> str:
-    """What a person can do with a file that is no plan in any form that is read here."""
+    """What a person can do with a file that is no plan in any form that is read
+    here."""
     into = " --prd plan.json" if path.name == "prd.json" else ""
     return f"; to have an agent make a plan of it: ralph plan {shlex.quote(str(path))}{into}"
 
 
 def _tasks(data: Any, path: Path) -> tuple[str | None, list[Task]]:
-    """The key of the list of tasks in a document, None if it is the document; and the tasks."""
+    """The key of the list of tasks in a document, None if it is the document; and the
+    tasks."""
     keys = [key for key in ALIASES["tasks"] if isinstance(data, dict) and key in data]
     list_key, entries = (keys[0], data[keys[0]]) if keys else (None, data)
     where = f"{path.name}: {list_key or 'document'}"
     if entries == []:
         raise BadInput(f"{where} is an empty list; expected at least one task")
     if not isinstance(entries, list):
-        found = f"an object with {', '.join([*entries][:12])}" if isinstance(entries, dict) else str(entries)
+        found = (
+            f"an object with {', '.join([*entries][:12])}"
+            if isinstance(entries, dict)
+            else str(entries)
+        )
         raise BadInput(
             f"{where}: expected a list of tasks under one of {', '.join(ALIASES['tasks'])}, or as the whole "
             f"document, found {text.one_line(found)}{_way_on(path)}"
         )
-    return list_key, [_task(entry, i, f"{where}[{i}]") for i, entry in enumerate(entries)]
+    return list_key, [
+        _task(entry, i, f"{where}[{i}]") for i, entry in enumerate(entries)
+    ]
 
 
 def _task(raw: Any, index: int, where: str) -> Task:
@@ -298,7 +393,9 @@ def _task(raw: Any, index: int, where: str) -> Task:
     given = "" if own is None else str(own)
     title = title_of(raw) or text.one_line(given, 120)
     if not title:
-        raise BadInput(f"{where}: expected a title, a name or a description, found none")
+        raise BadInput(
+            f"{where}: expected a title, a name or a description, found none"
+        )
     flag, _ = _get(raw, "passed", bool), _get(raw, "status", str)
     return Task(
         id=given,
@@ -319,10 +416,14 @@ def _task(raw: Any, index: int, where: str) -> Task:
 
 def _task_limits(entry: Json, where: str) -> TaskLimits:
     """A task's own limits. What the schema refuses is no limit."""
-    values = {key: entry[key] for key in TASK_LIMITS if type(entry.get(key)) in (int, float)}
+    values = {
+        key: entry[key] for key in TASK_LIMITS if type(entry.get(key)) in (int, float)
+    }
     for key, value in values.items():
         if not 0 < value < 10**12:
-            raise BadInput(f"{where}.{key}: expected a number above 0 and below 1e12, found {value}")
+            raise BadInput(
+                f"{where}.{key}: expected a number above 0 and below 1e12, found {value}"
+            )
     return TaskLimits(**values)
 
 
@@ -337,9 +438,16 @@ def commands(given: list[Any] | str | None) -> tuple[str, ...]:
 
 
 def title_of(raw: Json) -> str:
-    """A raw task's title: the first line of the first of its texts that is not blank."""
-    texts = [value.strip() for key in ALIASES["title"] if isinstance(value := raw.get(key), str)]
-    return text.one_line(next((line.splitlines()[0] for line in texts if line), ""), 120)
+    """A raw task's title: the first line of the first of its texts that is not
+    blank."""
+    texts = [
+        value.strip()
+        for key in ALIASES["title"]
+        if isinstance(value := raw.get(key), str)
+    ]
+    return text.one_line(
+        next((line.splitlines()[0] for line in texts if line), ""), 120
+    )
 
 
 def _blocked(raw: Json) -> str | None:
@@ -367,7 +475,8 @@ def _priority(raw: Json, where: str) -> float:
 
 
 def parse_checks(entries: list[Any], where: str) -> tuple[Check, ...]:
-    """Checks from strings (run by the shell), lists (executed) and objects with `run`."""
+    """Checks from strings (run by the shell), lists (executed) and objects with
+    `run`."""
     return tuple(_check(entry, f"{where}[{i}]") for i, entry in enumerate(entries))
 
 
@@ -376,7 +485,9 @@ def _check(value: Any, where: str) -> Check:
     command = _get(entry, "run", str, list) or ""
     run = command if isinstance(command, str) else _texts(entry, "run")
     if not "".join(run).strip():
-        raise BadInput(f"{where}: expected a command; a blank one would always be green and prove nothing")
+        raise BadInput(
+            f"{where}: expected a command; a blank one would always be green and prove nothing"
+        )
     check = Check(
         name="",
         run=run,
@@ -384,11 +495,14 @@ def _check(value: Any, where: str) -> Check:
         once=_get(entry, "once", bool) or False,
         results=_get(entry, "results", str) or "",
     )
-    return replace(check, name=text.middle(_get(entry, "name", str) or check.command, 60))
+    return replace(
+        check, name=text.middle(_get(entry, "name", str) or check.command, 60)
+    )
 
 
 def _setup(value: Any) -> Setup | None:
-    """The command that makes a checkout ready: a text, or an object with `run` and `when`."""
+    """The command that makes a checkout ready: a text, or an object with `run` and
+    `when`."""
     entry = value if isinstance(value, dict) else {"run": value}
     run = _get(entry, "run", str) or ""
     if isinstance(value, dict) and not run.strip():
@@ -397,25 +511,35 @@ def _setup(value: Any) -> Setup | None:
 
 
 def _named(tasks: list[Task], where: str) -> list[Task]:
-    """Give tasks without an id one made from their title; BadInput if two have the same."""
+    """Give tasks without an id one made from their title; BadInput if two have the
+    same."""
     used = Counter(task.id for task in tasks if task.id)
     for task_id, times in used.most_common(1):
         if times > 1:
-            raise BadInput(f"{where}: two tasks have the id {task_id!r}; expected ids that differ")
+            raise BadInput(
+                f"{where}: two tasks have the id {task_id!r}; expected ids that differ"
+            )
     taken, named = set(used), []
     for task in tasks:
-        named.append(task if task.id else replace(task, id=free_name(task.title, taken)))
+        named.append(
+            task if task.id else replace(task, id=free_name(task.title, taken))
+        )
         taken.add(named[-1].id)
     return named
 
 
 def free_name(title: str, taken: set[str]) -> str:
-    """An id made from a title, with a hash of the title if letters had to be left out."""
+    """An id made from a title, with a hash of the title if letters had to be left
+    out."""
     name = text.slug(title).lower()
     letters = [c for c in unicodedata.normalize("NFKD", title) if c.isalnum()]
     if not any(c.isascii() for c in letters) or not all(_is_latin(c) for c in letters):
         name += f"-{files.digest(unicodedata.normalize('NFC', title).encode('utf-8', 'replace'))[:8]}"
-    return next(free for n in itertools.count(1) if (free := f"{name}-{n}" if n > 1 else name) not in taken)
+    return next(
+        free
+        for n in itertools.count(1)
+        if (free := f"{name}-{n}" if n > 1 else name) not in taken
+    )
 
 
 def _is_latin(letter: str) -> bool:
@@ -427,17 +551,21 @@ def _check_dependencies(tasks: list[Task], where: str) -> None:
     for task_id, depends_on in needs.items():
         for other in depends_on:
             if other not in needs:
-                raise BadInput(f"{where}: {task_id} depends on {other!r}, and there is no such task")
+                raise BadInput(
+                    f"{where}: {task_id} depends on {other!r}, and there is no such task"
+                )
     try:
         graphlib.TopologicalSorter(needs).prepare()
     except graphlib.CycleError as error:
         circle = " -> ".join(error.args[1][:8])
-        raise BadInput(f"{where}: these tasks depend on each other in a circle: {circle}") from None
+        raise BadInput(
+            f"{where}: these tasks depend on each other in a circle: {circle}"
+        ) from None
 
 
 def _get(raw: Json, meaning: str, *kinds: type) -> Any:
-    """What stands in an object under the first key of this meaning, or None; _WrongType if it is none
-    of `kinds`, where any are given."""
+    """What stands in an object under the first key of this meaning, or None; _WrongType
+    if it is none of `kinds`, where any are given."""
     for key in ALIASES.get(meaning, (meaning,)):
         value = raw.get(key)
         if value is not None:
@@ -451,7 +579,9 @@ def _texts(raw: Json, meaning: str) -> tuple[str, ...]:
     """A list of texts, numbers or objects with `text`; one text may stand alone."""
     value = _get(raw, meaning, list, str) or []
     entries = [value] if isinstance(value, str) else value
-    texts = [entry.get("text") if isinstance(entry, dict) else entry for entry in entries]
+    texts = [
+        entry.get("text") if isinstance(entry, dict) else entry for entry in entries
+    ]
     if not all(type(entry) in (str, int) for entry in texts):
         raise _WrongType(meaning)
     return tuple(str(entry) for entry in texts)
@@ -459,4 +589,7 @@ def _texts(raw: Json, meaning: str) -> tuple[str, ...]:
 
 def _patterns(raw: Json, meaning: str, where: str) -> tuple[str, ...]:
     """Patterns of files, normalized."""
-    return tuple(normal(pattern, f"{where}{meaning}[{i}]") for i, pattern in enumerate(_texts(raw, meaning)))
+    return tuple(
+        normal(pattern, f"{where}{meaning}[{i}]")
+        for i, pattern in enumerate(_texts(raw, meaning))
+    )

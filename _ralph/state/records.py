@@ -1,5 +1,5 @@
-"""progress.txt: its records, a dataclass for each kind of event, and the file, to which they are appended
-durably and which is never rewritten."""
+"""progress.txt: its records, a dataclass for each kind of event, and the file, to which
+they are appended durably and which is never rewritten."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ class RunBegan(Record, event="run"):
 
     continues: bool = False  # the run before was killed, and goes on
     base: str = ""  # the branch's tip
-    limits: dict[str, float] = field(default_factory=dict)  # of this run alone, by their names in `Limits`
+    limits: dict[str, float] = field(
+        default_factory=dict
+    )  # of this run alone, by their names in `Limits`
 
 
 @dataclass(kw_only=True)
@@ -74,7 +76,9 @@ class AttemptBegan(OfTask, event="start"):
     attempt: int = 0
     command: str = ""  # the agent, as a person named it
     worker: int = 0  # its number, if it is not the first
-    conflict: Conflict = field(default_factory=Conflict)  # as in `Work`, like those that follow
+    conflict: Conflict = field(
+        default_factory=Conflict
+    )  # as in `Work`, like those that follow
     base: str = ""
     leftover: str = ""
 
@@ -91,15 +95,17 @@ class Failure:
 
 @dataclass(kw_only=True)
 class AttemptEnded(Spent, Work, OfTask, event="verdict"):
-    """The verdict on an attempt. A pass has landed; only a pass has a `commit`, only the others have what is
-    `left`."""
+    """The verdict on an attempt. A pass has landed; only a pass has a `commit`, only
+    the others have what is `left`."""
 
     iteration: int
     attempt: int = 0
     command: str = ""  # the agent, as a person named it
     agent: str = ""  # the row that knows it
     verdict: Verdict
-    checks: dict[str, bool] = field(default_factory=dict)  # which were green, by their commands
+    checks: dict[str, bool] = field(
+        default_factory=dict
+    )  # which were green, by their commands
     failure: Failure = field(default_factory=Failure)
     judge: Judgement = field(default_factory=Judgement)
     session: str = ""
@@ -126,8 +132,12 @@ class Rechecked(Record, event="recheck"):
     ok: bool = False
     commit: str = ""
     checks_digest: str = ""
-    broken: list[str] = field(default_factory=list)  # the keys of tasks whose own checks are red
-    since: dict[str, list[str]] = field(default_factory=dict)  # the commits since each of them passed
+    broken: list[str] = field(
+        default_factory=list
+    )  # the keys of tasks whose own checks are red
+    since: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # the commits since each of them passed
     failures: dict[str, Failure] = field(default_factory=dict)  # their red checks
     flaky: list[str] = field(default_factory=list)
 
@@ -161,11 +171,14 @@ class Stopped(Record, event="stop"):
     stop: str = ""
     exit: int = 0
     reason: str = ""
-    unmarked: list[str] = field(default_factory=list)  # the keys of tasks whose marks it could not write
+    unmarked: list[str] = field(
+        default_factory=list
+    )  # the keys of tasks whose marks it could not write
 
 
 def from_json(entry: Json) -> Record:
-    """The record of a machine line with a known event. BadInput if a field is missing or has a wrong type."""
+    """The record of a machine line with a known event. BadInput if a field is missing
+    or has a wrong type."""
     try:
         return made(KINDS[entry["event"]], entry)
     except ValueError as error:
@@ -190,14 +203,16 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.failed = False
-        """Whether an `append` could not be finished: only the next `open` knows what stands where."""
+        """Whether an `append` could not be finished: only the next `open` knows what
+        stands where."""
         self.others: list[str] = []
-        """The branches of other features that were worked with this file, if the plan whose `records` were
-        read, to the last one, has none yet."""
+        """The branches of other features that were worked with this file, if the plan
+        whose `records` were read, to the last one, has none yet."""
         self._read = 0
 
     def open(self) -> list[str]:
-        """Terminate a record that was cut off; a line about it. BadInput if it is no file."""
+        """Terminate a record that was cut off; a line about it. BadInput if it is no
+        file."""
         self.require_file()
         torn = False
         for line in self._lines():
@@ -211,27 +226,37 @@ class Journal:
 
     def require_file(self) -> None:
         """BadInput if there is something that is no file."""
-        if os.path.lexists(self._target) and files.read_regular(self._target, 0) is None:
+        if (
+            os.path.lexists(self._target)
+            and files.read_regular(self._target, 0) is None
+        ):
             raise BadInput(f"{self.path} is not a regular file; move it away")
 
     def records(self, plan: Plan) -> Iterator[Record]:
-        """The records of a plan, oldest first, as they are read: the file can be larger than the memory.
-        Other text is ignored; BadInput for a damaged record.
+        """The records of a plan, oldest first, as they are read: the file can be larger
+        than the memory. Other text is ignored; BadInput for a damaged record.
 
-        Version 0.2 wrote the project's name in place of the file's. What was worked before a plan had a
-        branchName belongs to the first that it got.
+        Version 0.2 wrote the project's name in place of the file's. What was worked
+        before a plan had a branchName belongs to the first that it got.
         """
         names, own = (plan.path.name, plan.project), plan.branch or ""
-        before = [*itertools.takewhile(own.__ne__, self._branches(names))] if own else []
+        before = (
+            [*itertools.takewhile(own.__ne__, self._branches(names))] if own else []
+        )
         self.others = before
-        ours = {f"{name}@{branch}" for name in names for branch in ({own} if before else {own, ""})}
+        ours = {
+            f"{name}@{branch}"
+            for name in names
+            for branch in ({own} if before else {own, ""})
+        }
         for entry in parse(self._lines()):
             if str(entry.get("plan")) in ours:
                 self.others = []
                 yield from_json(entry)
 
     def _branches(self, names: Sequence[str]) -> Iterator[str]:
-        """The branches that have records of these names, in the order of their first ones."""
+        """The branches that have records of these names, in the order of their first
+        ones."""
         key = re.compile(f"(?:{'|'.join(map(re.escape, names))})@(.+)", re.DOTALL)
         seen: set[bytes] = set()
         for line in self._lines():
@@ -242,14 +267,15 @@ class Journal:
                         yield of_plan[1]
 
     def news(self, plan: Plan, run: str) -> Iterator[Record]:
-        """The records that others than this run appended since the file was last read."""
+        """The records that others than this run appended since the file was last
+        read."""
         for entry in parse(self._lines(self._read)):
             if entry.get("plan") == plan.key and entry.get("run") != run:
                 yield from_json(entry)
 
     def _lines(self, start: int | None = None) -> Iterator[bytes]:
-        """The lines of the file with their ends; with `start` those from that byte on, as far as whoever
-        writes them has come."""
+        """The lines of the file with their ends; with `start` those from that byte on,
+        as far as whoever writes them has come."""
         if file := files.open_regular(self._target):
             with file:
                 self._read = file.seek(start or 0)
@@ -259,17 +285,23 @@ class Journal:
                     self._read += len(line)
                     yield line
 
-    def append(self, record: Record, headline: str, lines: Sequence[str] = ()) -> Record:
-        """Append a record with the current time, in one write, and fsync it; the record as it will be read.
-        OSError if it could not be made durable; BadInput, before anything is written, if it could not be
-        read again."""
+    def append(
+        self, record: Record, headline: str, lines: Sequence[str] = ()
+    ) -> Record:
+        """Append a record with the current time, in one write, and fsync it; the record
+        as it will be read. OSError if it could not be made durable; BadInput, before
+        anything is written, if it could not be read again."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S %z")
         head = f"## {stamp[:-2]}:{stamp[-2:]} | {text.one_line(headline, 300)}"
-        machine = json.dumps(to_json(replace(record, time=round(time.time(), 3))), ensure_ascii=True)
+        machine = json.dumps(
+            to_json(replace(record, time=round(time.time(), 3))), ensure_ascii=True
+        )
         as_read = from_json(json.loads(machine))
         lines = [line.replace("\n", " ").replace("\r", " ") for line in lines]
         shown = machine.replace("<", "\\u003c").replace(">", "\\u003e")
-        block = "\n".join(["", head, *lines, f"<!-- ralph {shown} -->", ""]).encode("utf-8", "replace")
+        block = "\n".join(["", head, *lines, f"<!-- ralph {shown} -->", ""]).encode(
+            "utf-8", "replace"
+        )
         self.failed = True
         files.append(self._target, block)
         self.failed = False

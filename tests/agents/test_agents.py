@@ -1,4 +1,5 @@
-"""Agents: rows to commands, streams to results; recorded runs of the real ones, and scripted ones."""
+"""Agents: rows to commands, streams to results; recorded runs of the real ones, and
+scripted ones."""
 
 from __future__ import annotations
 
@@ -39,11 +40,15 @@ CLAUDE = find_agent("claude", ROWS, "edit")
 PROMPT, LOG = Path("/run/prompt.md"), Path("/run/own.log")
 
 
-def feed(lines: list[bytes], process: ProcessResult | None = None, stderr: str = "") -> AgentResult:
+def feed(
+    lines: list[bytes], process: ProcessResult | None = None, stderr: str = ""
+) -> AgentResult:
     """What claude's row makes of these lines, as `run_agent` hands them over."""
     parser = StreamParser(CLAUDE.row["events"])
     stopped = any(parser.line(line) == "stop" for line in lines)
-    process = process or ProcessResult(exit=-15 if stopped else 0, ended="stop" if stopped else "itself")
+    process = process or ProcessResult(
+        exit=-15 if stopped else 0, ended="stop" if stopped else "itself"
+    )
     return conclude(CLAUDE, parser, process, stderr)
 
 
@@ -58,12 +63,16 @@ CUT = "its output ended without a final event"
 @pytest.mark.parametrize("ended", ["deadline", "idle", "interrupted", "missing"])
 def test_how_a_process_ended_comes_before_what_it_said(name: str, ended: str) -> None:
     lines = (RECORDED / f"{name}.txt").read_bytes().split(b"\n")
-    result = feed(lines, ProcessResult(exit=-9, ended=ended, seconds=3600, tail="no such file"))
+    result = feed(
+        lines, ProcessResult(exit=-9, ended=ended, seconds=3600, tail="no such file")
+    )
     timed_out = (
         Outcome.TIMED_OUT,
         f"stopped at its {ended.replace('deadline', 'time')} limit after 1 h 0 min",
     )
-    late = (Outcome.DONE, "") if name == "ok" else timed_out  # it had said its result, and did not exit
+    late = (
+        (Outcome.DONE, "") if name == "ok" else timed_out
+    )  # it had said its result, and did not exit
     assert (result.outcome, result.reason) == {
         "deadline": late,
         "idle": late,
@@ -77,24 +86,40 @@ def test_how_a_process_ended_comes_before_what_it_said(name: str, ended: str) ->
 
 INIT = {"type": "system", "subtype": "init", "session_id": "s1", "tools": ["Bash"]}
 RETRY = {"type": "system", "subtype": "api_retry", "attempt": 1, "error_status": 429}
-REJECTED = {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 1795299183}}
-WARNED = {"type": "rate_limit_event", "rate_limit_info": {"status": "allowed_warning", "resetsAt": 5}}
+REJECTED = {
+    "type": "rate_limit_event",
+    "rate_limit_info": {"status": "rejected", "resetsAt": 1795299183},
+}
+WARNED = {
+    "type": "rate_limit_event",
+    "rate_limit_info": {"status": "allowed_warning", "resetsAt": 5},
+}
 REPLAY = {"type": "user", "message": {"role": "user", "content": [{"type": "tool_result", "content": json.dumps(REJECTED)}]}}  # fmt: skip
 
 
-USED = {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 100}
+USED = {
+    "input_tokens": 10,
+    "cache_creation_input_tokens": 5,
+    "cache_read_input_tokens": 100,
+}
 
 
 def says(words: str, tool: str = "") -> dict[str, Any]:
     content: list[dict[str, Any]] = [{"type": "text", "text": words}]
     if tool:
         content.append({"type": "tool_use", "name": tool, "input": {}})
-    message = {"id": "m1", "role": "assistant", "content": content, "usage": {**USED, "output_tokens": 1}}
+    message = {
+        "id": "m1",
+        "role": "assistant",
+        "content": content,
+        "usage": {**USED, "output_tokens": 1},
+    }
     return {"type": "assistant", "message": message}
 
 
 def ends(words: str = "done", total: int = 1, **fields: Any) -> dict[str, Any]:
-    """A final event; `total` results have come, each with 115 tokens in, 7 out and a quarter dollar."""
+    """A final event; `total` results have come, each with 115 tokens in, 7 out and a
+    quarter dollar."""
     return {
         "type": "result", "subtype": "success", "is_error": False, "result": words, "session_id": "s1",
         "total_cost_usd": 0.25 * total, "permission_denials": [],
@@ -127,17 +152,22 @@ def fails(words: str, **fields: Any) -> dict[str, Any]:
     ([INIT, fails("too long", terminal_reason="api_error", api_error_status=400)], "failed", "too long"),
     ([INIT, RETRY | {"error_status": 401}], "unavailable", "not logged in: the provider answered 401 or 403"),
     ([INIT, RETRY | {"error_status": 403}], "unavailable", "not logged in: the provider answered 401 or 403"),
-    ([INIT, RETRY | {"error_status": "401"}, ends()], "done", ""),  # a text is not the number
+    # a text is not the number
+    ([INIT, RETRY | {"error_status": "401"}, ends()], "done", ""),
     ([INIT, says("x")], "failed", f"{CUT} (exit 0)"),
     ([INIT, says("x"), ends() | {"is_error": None}], "failed", f"{CUT} (exit 0)"),
     ([], "failed", f"{CUT} (exit 0)"),
     ([INIT, ends("first"), says("y"), fails("second")], "failed", "second"),
     ([INIT, fails("first"), says("y"), ends("second")], "done", ""),
 ])  # fmt: skip
-def test_the_outcome_of_a_stream(events: list[dict[str, Any]], outcome: str, reason: str) -> None:
+def test_the_outcome_of_a_stream(
+    events: list[dict[str, Any]], outcome: str, reason: str
+) -> None:
     result = feed(stream(*events))
     assert (result.outcome, result.reason) == (outcome, reason)
-    assert result.reset == (1795299183 if outcome == "limited" and REJECTED in events else None)
+    assert result.reset == (
+        1795299183 if outcome == "limited" and REJECTED in events else None
+    )
 
 
 @pytest.mark.parametrize("code", [0, 1, 143, -9])
@@ -148,20 +178,31 @@ def test_a_success_and_an_error_are_such_whatever_the_exit(code: int) -> None:
 
 
 def test_two_results_are_paid_once() -> None:
-    """A background task that ends later brings a second one: dollars are a running total there."""
-    result = feed(stream(INIT, says("x"), ends("started it"), says("y"), ends("it ended", total=2)))
+    """A background task that ends later brings a second one: dollars are a running
+    total there."""
+    result = feed(
+        stream(
+            INIT, says("x"), ends("started it"), says("y"), ends("it ended", total=2)
+        )
+    )
     assert (result.text, result.usd, result.session) == ("it ended", 0.5, "s1")
     assert result.tokens == Tokens(input=230, output=14, cached=200)
 
 
 def test_a_stream_that_was_cut_off_was_paid_for_too() -> None:
-    result = feed(stream(INIT, says("x"), says("y")), ProcessResult(exit=-9, ended="deadline", seconds=60))
+    result = feed(
+        stream(INIT, says("x"), says("y")),
+        ProcessResult(exit=-9, ended="deadline", seconds=60),
+    )
     assert result.tokens.input >= 115
 
 
 def test_denied_commands_of_the_last_result_are_named() -> None:
     def denied(*commands: str) -> list[dict[str, Any]]:
-        return [{"tool_name": "Bash", "tool_input": {"command": command}} for command in commands]
+        return [
+            {"tool_name": "Bash", "tool_input": {"command": command}}
+            for command in commands
+        ]
 
     first = ends(permission_denials=denied("npm test"))
     last = ends(permission_denials=denied("make\nx", "a\x1b[1mb"))
@@ -179,7 +220,9 @@ def test_denied_commands_of_the_last_result_are_named() -> None:
 def test_lines_that_mean_nothing(noise: bytes) -> None:
     lines = [noise, *stream(INIT), noise, *stream(says("x")), noise]
     assert feed(lines).outcome is Outcome.FAILED
-    assert feed([*lines, *stream(ends()), noise]) == feed(stream(INIT, says("x"), ends()))
+    assert feed([*lines, *stream(ends()), noise]) == feed(
+        stream(INIT, says("x"), ends())
+    )
 
 
 @pytest.mark.parametrize(("fields", "usd", "tokens"), [
@@ -194,7 +237,9 @@ def test_lines_that_mean_nothing(noise: bytes) -> None:
     ({"total_cost_usd": float("inf")}, None, Tokens(115, 7, 100)),
     ({"usage": {"input_tokens": float("inf"), "output_tokens": 7}, "modelUsage": {}}, 0.25, Tokens(0, 7, 0)),
 ])  # fmt: skip
-def test_numbers_of_a_result(fields: dict[str, Any], usd: float | None, tokens: Tokens) -> None:
+def test_numbers_of_a_result(
+    fields: dict[str, Any], usd: float | None, tokens: Tokens
+) -> None:
     result = feed(stream(INIT, ends(**fields)))
     assert (result.usd, result.tokens) == (usd, tokens)
 
@@ -210,21 +255,30 @@ def test_numbers_of_a_result(fields: dict[str, Any], usd: float | None, tokens: 
     (REPLAY, None, False),
     (ends(), None, True),
 ])  # fmt: skip
-def test_what_counts_as_a_sign_of_life(event: object, answer: str | None, active: bool) -> None:
+def test_what_counts_as_a_sign_of_life(
+    event: object, answer: str | None, active: bool
+) -> None:
     parser = StreamParser(CLAUDE.row["events"])
-    assert parser.line((event if isinstance(event, str) else json.dumps(event)).encode()) == answer
+    assert (
+        parser.line((event if isinstance(event, str) else json.dumps(event)).encode())
+        == answer
+    )
     assert parser.active is active
 
 
 def test_a_listener_hears_words_and_tools() -> None:
     heard: list[tuple[str, str]] = []
-    parser = StreamParser(CLAUDE.row["events"], listen=lambda kind, words: heard.append((kind, words)))
+    parser = StreamParser(
+        CLAUDE.row["events"], listen=lambda kind, words: heard.append((kind, words))
+    )
     for line in stream(INIT, says("I begin", "Edit"), says("  "), ends("the end")):
         parser.line(line)
     assert heard == [("say", "I begin"), ("tool", "Edit")]
 
 
-def fed(rules: list[dict[str, Any]], *events: dict[str, Any], **more: Any) -> StreamParser:
+def fed(
+    rules: list[dict[str, Any]], *events: dict[str, Any], **more: Any
+) -> StreamParser:
     parser = StreamParser(rules, **more)
     for line in stream(*events):
         parser.line(line)
@@ -238,8 +292,19 @@ def test_an_agent_that_speaks_in_fragments_is_heard_in_lines() -> None:
         return {"type": "message", "role": "assistant", "content": words, "delta": True}
 
     tool = {"type": "tool_use", "parameters": {"command": "npm test"}}
-    events = [piece("I be"), piece("gin\nand "), piece("go on"), tool, piece("the e"), piece("nd")]
-    parser = fed(ROWS["gemini"]["events"], *events, listen=lambda kind, words: heard.append((kind, words)))
+    events = [
+        piece("I be"),
+        piece("gin\nand "),
+        piece("go on"),
+        tool,
+        piece("the e"),
+        piece("nd"),
+    ]
+    parser = fed(
+        ROWS["gemini"]["events"],
+        *events,
+        listen=lambda kind, words: heard.append((kind, words)),
+    )
     assert heard == [("say", "I begin"), ("say", "and go on"), ("tool", "npm test")]
     assert parser.fact("text") == "the end"
 
@@ -263,10 +328,18 @@ def test_each_step_counts() -> None:
 def test_an_attempt_stops_where_its_running_totals_pass_what_is_left(
     left: dict[str, Any], answers: list[Any]
 ) -> None:
-    step = {"type": "step_finish", "part": {"tokens": {"input": 9, "output": 1}, "cost": 0.5}}
+    step = {
+        "type": "step_finish",
+        "part": {"tokens": {"input": 9, "output": 1}, "cost": 0.5},
+    }
     parser = StreamParser(ROWS["opencode"]["events"], **left)
     assert [parser.line(line) for line in stream(step, step, step)] == answers
-    result = conclude(find_agent("opencode", ROWS, "full"), parser, ProcessResult(exit=-15, ended="stop"), "")
+    result = conclude(
+        find_agent("opencode", ROWS, "full"),
+        parser,
+        ProcessResult(exit=-15, ended="stop"),
+        "",
+    )
     if "stop" in answers:
         said = f"it used up what was left of the limit in {'dollars' if 'usd_left' in left else 'tokens'}"
         assert (result.outcome, result.reason) == (Outcome.INTERRUPTED, said)
@@ -280,7 +353,8 @@ SENT_TWICE = SENT.replace("0.01", "0.02")
 @pytest.mark.parametrize(("printed", "log", "outcome", "usd"), [
     ([], [ASKED, SENT], "done", 0.01),
     ([], [ASKED, SENT, ASKED, SENT_TWICE], "done", 0.02),
-    (["litellm.RateLimitError: slow down"], [ASKED, SENT], "done", 0.01),  # retried, or only said
+    # retried, or only said
+    (["litellm.RateLimitError: slow down"], [ASKED, SENT], "done", 0.01),
     (["litellm.RateLimitError: slow down"], [ASKED, SENT, ASKED], "limited", 0.01),
     (["litellm.RateLimitError: x", "litellm.AuthenticationError: y"], [ASKED], "unavailable", None),
     (["I would handle litellm.RateLimitError here"], [ASKED], "failed", None),
@@ -302,7 +376,9 @@ def test_aider_is_judged_by_its_log(
         """)  # fmt: skip
     result = run(tmp_path, plain(str(aider)))
     assert (result.outcome, result.usd) == (outcome, usd)
-    assert result.tokens.input == 100 * sum(entry != ASKED for entry in log if "message_send" in entry)
+    assert result.tokens.input == 100 * sum(
+        entry != ASKED for entry in log if "message_send" in entry
+    )
 
 
 @pytest.mark.parametrize(("path", "found"), [
@@ -337,7 +413,8 @@ AIDER = ["--message-file", "/run/prompt.md", "--yes-always", "--no-auto-commits"
     ("aider", "edit", 5.0, ["aider", *AIDER]),
     ("aider --model sonnet", "full", None, ["aider", *AIDER, "--model", "sonnet"]),
     ("aider", "read", None, ["aider", *AIDER, "--dry-run"]),
-    ("aider", "sandbox", None, ["aider", *AIDER, "--no-git"]),  # it cannot add files where git is read-only
+    # it cannot add files where git is read-only
+    ("aider", "sandbox", None, ["aider", *AIDER, "--no-git"]),
     ("claude", "sandbox", None, ["claude", *STREAM, "--dangerously-skip-permissions"]),
     ("my-tool --flag 'a b' {args} {permissions}", "edit", 1.0, ["my-tool", "--flag", "a b", "{args}", "{permissions}"]),
     ("sh -c 'cat; exit 3'", "full", None, ["sh", "-c", "cat; exit 3"]),
@@ -369,13 +446,16 @@ def test_claude_s_own_sandbox_is_on_and_cannot_be_left() -> None:
     ("env -u A claude", "plain", False, "stdin"),
     ("env A=1 my-claude", "plain", False, "stdin"),
 ])  # fmt: skip
-def test_the_first_word_decides(command: str, name: str, streams: bool, prompt: str) -> None:
+def test_the_first_word_decides(
+    command: str, name: str, streams: bool, prompt: str
+) -> None:
     agent = find_agent(command, ROWS, "edit")
     assert (agent.name, agent.streams, agent.row["prompt"]) == (name, streams, prompt)
 
 
 @pytest.mark.parametrize(
-    ("command", "said"), [("claude 'x", "cannot be split"), ("", "is empty"), ("  ", "is empty")]
+    ("command", "said"),
+    [("claude 'x", "cannot be split"), ("", "is empty"), ("  ", "is empty")],
 )
 def test_a_command_that_is_none_is_refused(command: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):
@@ -383,7 +463,15 @@ def test_a_command_that_is_none_is_refused(command: str, said: str) -> None:
 
 
 OWN: dict[str, Any] = {
-    "argv": ["mine", "go", "{permissions}", "{budget}", "--file={prompt_file}", "{prompt_file}", "{args}"],
+    "argv": [
+        "mine",
+        "go",
+        "{permissions}",
+        "{budget}",
+        "--file={prompt_file}",
+        "{prompt_file}",
+        "{args}",
+    ],
     "permissions": {"edit": ["--careful"], "full": []},
     "budget": ["--dollars={usd}"],
 }
@@ -391,26 +479,58 @@ OWN: dict[str, Any] = {
 
 def test_a_row_of_one_s_own_is_data() -> None:
     rows = load_rows(BUILTIN, {"mine": OWN})
-    agent, files = find_agent("mine -x", rows, "edit"), ["--file={prompt_file}", str(PROMPT)]
-    assert agent.argv(PROMPT, LOG, 2) == ["mine", "go", "--careful", "--dollars=2.00", *files, "-x"]
+    agent, files = (
+        find_agent("mine -x", rows, "edit"),
+        ["--file={prompt_file}", str(PROMPT)],
+    )
+    assert agent.argv(PROMPT, LOG, 2) == [
+        "mine",
+        "go",
+        "--careful",
+        "--dollars=2.00",
+        *files,
+        "-x",
+    ]
     assert find_agent("mine", rows, "full").argv(PROMPT, LOG) == ["mine", "go", *files]
     assert (agent.name, agent.streams, agent.row["prompt"]) == ("mine", False, "stdin")
     assert find_agent("claude", rows, "full").argv(PROMPT, LOG)[1:5] == STREAM
 
 
 def test_a_row_may_be_called_otherwise_than_its_program() -> None:
-    rows = load_rows(BUILTIN, {"haiku": {"argv": ["claude", "--model", "haiku", "{args}"]}})
-    assert find_agent("haiku -x", rows, "edit").argv(PROMPT, LOG) == ["claude", "--model", "haiku", "-x"]
+    rows = load_rows(
+        BUILTIN, {"haiku": {"argv": ["claude", "--model", "haiku", "{args}"]}}
+    )
+    assert find_agent("haiku -x", rows, "edit").argv(PROMPT, LOG) == [
+        "claude",
+        "--model",
+        "haiku",
+        "-x",
+    ]
     agent = find_agent("haiku -x", rows, "edit")
     assert (agent.program, agent.command) == ("claude", "haiku -x")
-    assert find_agent(agent.command, rows, "edit") == agent, "its command is in the records"
+    assert find_agent(agent.command, rows, "edit") == agent, (
+        "its command is in the records"
+    )
 
 
-# The rows of a plan, a command, what is then run, and the variables that it gets where KEY is k.
+# The rows of a plan, a command, what is then run, and the variables that it gets where
+# KEY is k.
 LIKE = {
-    "glm": {"like": "claude", "env": {"URL": "http://x", "TOKEN": "$KEY"}, "argv+": ["--model", "glm"]},
-    "glm-max": {"like": "glm", "env": {"URL": "http://y"}, "argv+": ["--effort", "max"]},
-    "coder": {"like": "codex", "argv+": ["-m", "small"], "permissions": {"edit": ["--safe"]}},
+    "glm": {
+        "like": "claude",
+        "env": {"URL": "http://x", "TOKEN": "$KEY"},
+        "argv+": ["--model", "glm"],
+    },
+    "glm-max": {
+        "like": "glm",
+        "env": {"URL": "http://y"},
+        "argv+": ["--effort", "max"],
+    },
+    "coder": {
+        "like": "codex",
+        "argv+": ["-m", "small"],
+        "permissions": {"edit": ["--safe"]},
+    },
     "claude": {"like": "claude", "argv+": ["--model", "opus"]},
     "cheap": {"like": "aider", "env": {"X": "1"}},
     "mine": {"like": "claude", "argv": ["my-claude", "{args}", "--end"]},
@@ -436,13 +556,24 @@ def test_a_row_that_is_like_another(
     prd.validate(plan)
     agent = find_agent(command, load_rows(BUILTIN, plan.settings["agents"]), "full")
     assert (agent.argv(PROMPT, LOG), agent.variables({"KEY": "k"})) == (argv, env)
-    assert agent.row["events"] == ROWS["aider" if command == "cheap" else "claude"]["events"]
-    assert shlex.split(agent.command) == shlex.split(command) and agent.streams == (command != "cheap")
+    assert (
+        agent.row["events"]
+        == ROWS["aider" if command == "cheap" else "claude"]["events"]
+    )
+    assert shlex.split(agent.command) == shlex.split(command) and agent.streams == (
+        command != "cheap"
+    )
 
 
 def test_what_a_row_says_otherwise_is_said_once() -> None:
     coder = find_agent("coder", load_rows(BUILTIN, LIKE), "edit")
-    assert coder.argv(PROMPT, LOG)[3:] == ["--skip-git-repo-check", "--safe", "-m", "small", "-"]
+    assert coder.argv(PROMPT, LOG)[3:] == [
+        "--skip-git-repo-check",
+        "--safe",
+        "-m",
+        "small",
+        "-",
+    ]
 
 
 @pytest.mark.parametrize(("rows", "said"), [
@@ -477,7 +608,14 @@ def test_a_row_that_is_none_is_refused(tmp_path: Path, row: object) -> None:
 
 def a_plan(folder: Path, rows: dict[str, Any]) -> Plan:
     path = folder / "prd.json"
-    path.write_text(json.dumps({"agents": rows, "userStories": [{"id": "1", "title": "t", "passes": False}]}))
+    path.write_text(
+        json.dumps(
+            {
+                "agents": rows,
+                "userStories": [{"id": "1", "title": "t", "passes": False}],
+            }
+        )
+    )
     return prd.load(path)
 
 
@@ -487,7 +625,11 @@ def test_the_rows_that_come_along_are_whole(tmp_path: Path) -> None:
     assert list(rows) == ["claude", "codex", "aider", "gemini", "opencode", "pi"]
     for name, row in rows.items():
         assert row["argv"][0] == name
-        assert {"read", "full"} <= set(row["permissions"]) <= {"read", "edit", "full", "sandbox"}
+        assert (
+            {"read", "full"}
+            <= set(row["permissions"])
+            <= {"read", "edit", "full", "sandbox"}
+        )
         assert row["tested"]
 
 
@@ -497,7 +639,10 @@ def test_an_agent_without_a_sandbox_is_refused_with_two_ways_on(
 ) -> None:
     program(tmp_path / name, "")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(AgentUnavailable, match=r"no sandbox of its own.*--sandbox bwrap.*--full-permissions"):
+    with pytest.raises(
+        AgentUnavailable,
+        match=r"no sandbox of its own.*--sandbox bwrap.*--full-permissions",
+    ):
         require(find_agent(name, ROWS, "edit"))
     require(find_agent(name, ROWS, "full"))
 
@@ -510,7 +655,11 @@ def test_an_agent_without_a_sandbox_is_refused_with_two_ways_on(
     ([], "full", "'claude' is not on PATH"),
 ])  # fmt: skip
 def test_an_agent_that_could_not_be_held_to_its_permissions_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: list[str], permissions: str, said: str | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tools: list[str],
+    permissions: str,
+    said: str | None,
 ) -> None:
     if permissions == "edit" and sys.platform != "linux":
         pytest.skip("only Linux needs other programs for it")
@@ -537,7 +686,9 @@ def program(path: Path, script: str) -> Path:
     return path
 
 
-def run(folder: Path, agent: Agent, prompt: str = "the prompt", **more: Any) -> AgentResult:
+def run(
+    folder: Path, agent: Agent, prompt: str = "the prompt", **more: Any
+) -> AgentResult:
     given: dict[str, Any] = {
         "log": lambda ending: folder / f"0001{ending}", "cwd": folder, "env": dict(os.environ),
         "timeout": 20.0, "idle": 10.0, "control": Control(),
@@ -569,14 +720,20 @@ def plain(command: str) -> Agent:
     ("/etc/passwd", "unavailable", "/etc/passwd"),
     ("sh -c 'printf \"\\033[31mred\\033[0m\" >&2; exit 1'", "failed", "exit 1: red"),
 ])  # fmt: skip
-def test_a_plain_command(tmp_path: Path, command: str, outcome: str, reason: str) -> None:
+def test_a_plain_command(
+    tmp_path: Path, command: str, outcome: str, reason: str
+) -> None:
     result = run(tmp_path, plain(command))
     assert result.outcome == outcome
-    assert reason in result.reason if outcome == "unavailable" else result.reason == reason
+    assert (
+        reason in result.reason if outcome == "unavailable" else result.reason == reason
+    )
     assert (result.usd, result.tokens, result.session) == (None, Tokens(), None)
 
 
-def test_a_plain_command_gets_the_prompt_on_stdin_and_its_words_are_heard(tmp_path: Path) -> None:
+def test_a_plain_command_gets_the_prompt_on_stdin_and_its_words_are_heard(
+    tmp_path: Path,
+) -> None:
     heard: list[tuple[str, str]] = []
     prompt = "é \ud800\n" * 50_000
     result = run(tmp_path, plain("cat"), prompt, watch=listener(heard))
@@ -588,9 +745,17 @@ def test_a_plain_command_gets_the_prompt_on_stdin_and_its_words_are_heard(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "trap", ["mkfifo 0001.err", "mkdir 0001.err", "ln -s nowhere 0001.err", "ln -s /dev/zero 0001.err"]
+    "trap",
+    [
+        "mkfifo 0001.err",
+        "mkdir 0001.err",
+        "ln -s nowhere 0001.err",
+        "ln -s /dev/zero 0001.err",
+    ],
 )
-def test_a_trap_in_the_place_of_its_transcript_is_not_read(tmp_path: Path, trap: str) -> None:
+def test_a_trap_in_the_place_of_its_transcript_is_not_read(
+    tmp_path: Path, trap: str
+) -> None:
     script = tmp_path / "agent"
     script.write_text(f"rm 0001.err 0001.out; {trap}; exit 1\n")
     with within(1.5):
@@ -614,7 +779,8 @@ def test_a_silent_command_is_not_active(tmp_path: Path) -> None:
 
 def test_an_agent_that_takes_a_file_gets_no_stdin(tmp_path: Path) -> None:
     aider = program(
-        tmp_path / "aider", "import sys; print(sys.argv[2], repr(sys.stdin.read()), open(sys.argv[2]).read())"
+        tmp_path / "aider",
+        "import sys; print(sys.argv[2], repr(sys.stdin.read()), open(sys.argv[2]).read())",
     )
     result = run(tmp_path, plain(str(aider)))
     assert result.text == f"{tmp_path / '.git/ralph/prompt.md'} '' the prompt\n"
@@ -633,13 +799,26 @@ RESULT = """
 
 
 def test_a_stream_from_a_real_process(tmp_path: Path) -> None:
-    claude = program(tmp_path / "claude", textwrap.dedent(FAKE) + textwrap.dedent(RESULT))
+    claude = program(
+        tmp_path / "claude", textwrap.dedent(FAKE) + textwrap.dedent(RESULT)
+    )
     agent = find_agent(f"{claude} --model haiku", ROWS, "full")
     heard: list[tuple[str, str]] = []
     result = run(tmp_path, agent, usd_left=2.0, watch=listener(heard))
-    assert (result.outcome, result.exit, result.session, result.usd) == (Outcome.DONE, 0, "s9", 0.5)
-    assert result.text.endswith("--dangerously-skip-permissions --max-budget-usd 2.00 --model haiku")
-    assert (result.tokens, result.active, heard) == (Tokens(3, 2, 0), True, [("say", "the prompt")])
+    assert (result.outcome, result.exit, result.session, result.usd) == (
+        Outcome.DONE,
+        0,
+        "s9",
+        0.5,
+    )
+    assert result.text.endswith(
+        "--dangerously-skip-permissions --max-budget-usd 2.00 --model haiku"
+    )
+    assert (result.tokens, result.active, heard) == (
+        Tokens(3, 2, 0),
+        True,
+        [("say", "the prompt")],
+    )
 
 
 @pytest.mark.parametrize(("script", "outcome", "reason"), [
@@ -653,7 +832,9 @@ def test_a_stream_from_a_real_process(tmp_path: Path) -> None:
     ("sys.exit(1)", "failed", CUT),
     ("os.kill(os.getpid(), 9)", "failed", f"{CUT} (exit -9)"),
 ])  # fmt: skip
-def test_a_stream_that_ends_otherwise(tmp_path: Path, script: str, outcome: str, reason: str) -> None:
+def test_a_stream_that_ends_otherwise(
+    tmp_path: Path, script: str, outcome: str, reason: str
+) -> None:
     claude = program(tmp_path / "claude", textwrap.dedent(FAKE) + script)
     result = run(tmp_path, find_agent(str(claude), ROWS, "full"), idle=0.4, timeout=1.0)
     assert result.outcome == outcome
@@ -668,12 +849,15 @@ TASK = {"type": "system", "task_id": "b1"}
     ([INIT, says("x")], 1200),
     ([INIT, says("x"), ends()], 60),
     ([INIT, says("x"), fails("no")], 60),
-    ([INIT, REJECTED, fails("x", terminal_reason="api_error")], 1200),  # it may wait for its provider
+    # it may wait for its provider
+    ([INIT, REJECTED, fails("x", terminal_reason="api_error")], 1200),
     ([INIT, TASK | {"subtype": "task_started"}, ends()], 660),
     ([INIT, TASK | {"subtype": "task_started"}, TASK | {"subtype": "task_notification"}, ends()], 60),
     ([INIT, ends("first"), INIT, says("y")], 1200),
 ])  # fmt: skip
-def test_how_long_an_agent_may_be_silent(events: list[dict[str, Any]], seconds: float) -> None:
+def test_how_long_an_agent_may_be_silent(
+    events: list[dict[str, Any]], seconds: float
+) -> None:
     parser = fed(CLAUDE.row["events"], *events)
     assert parser.silence(1200) == seconds
     assert parser.silence(5) == 5
@@ -685,11 +869,15 @@ def test_the_silence_that_a_recorded_background_task_is_given() -> None:
     for line in (RECORDED / "bg_tool.txt").read_bytes().splitlines():
         parser.line(line)
         allowed.append(parser.silence(1200))
-    first = allowed.index(660)  # the first result, while its task runs; the last is the second result
+    first = allowed.index(
+        660
+    )  # the first result, while its task runs; the last is the second result
     assert allowed == [1200] * first + [660, 660, 60, 60, 1200, 1200, 60]
 
 
-@pytest.mark.parametrize(("word", "timeout"), [("LAST_WORD", 60.0), ("BACKGROUND", 60.0), ("", 1.5)])
+@pytest.mark.parametrize(
+    ("word", "timeout"), [("LAST_WORD", 60.0), ("BACKGROUND", 60.0), ("", 1.5)]
+)
 def test_an_agent_that_said_its_result_and_does_not_exit_is_ended_and_has_not_timed_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, timeout: float
 ) -> None:
@@ -698,8 +886,13 @@ def test_an_agent_that_said_its_result_and_does_not_exit_is_ended_and_has_not_ti
     task = {**TASK, "subtype": "task_started"} if word == "BACKGROUND" else {}
     hangs = f"{textwrap.dedent(FAKE)}print(json.dumps({task})){textwrap.dedent(RESULT)}"
     claude = program(tmp_path / "claude", f"{hangs}sys.stdout.flush(); time.sleep(600)")
-    result = run(tmp_path, find_agent(str(claude), ROWS, "full"), idle=60.0, timeout=timeout)
-    assert (result.outcome, result.usd) == (Outcome.DONE, 0.5) and 0.4 < result.seconds < 20
+    result = run(
+        tmp_path, find_agent(str(claude), ROWS, "full"), idle=60.0, timeout=timeout
+    )
+    assert (result.outcome, result.usd) == (
+        Outcome.DONE,
+        0.5,
+    ) and 0.4 < result.seconds < 20
     assert not result.at_least
 
 
@@ -709,7 +902,9 @@ def test_an_agent_that_said_its_result_and_does_not_exit_is_ended_and_has_not_ti
     ("sys.exit(0)", "failed", CUT),
     ("os.kill(os.getpid(), 9)", "failed", "exit -9"),
 ])  # fmt: skip
-def test_a_stream_that_never_began(tmp_path: Path, script: str, outcome: str, reason: str) -> None:
+def test_a_stream_that_never_began(
+    tmp_path: Path, script: str, outcome: str, reason: str
+) -> None:
     claude = program(tmp_path / "claude", f"import os, sys\n{script}")
     result = run(tmp_path, find_agent(str(claude), ROWS, "full"))
     assert result.outcome == outcome
@@ -733,13 +928,23 @@ def test_a_row_of_one_s_own_is_parsed_without_code(tmp_path: Path) -> None:
         ],
     }  # fmt: skip
     rows = load_rows(BUILTIN, {"mine": row})
-    good, bad = (run(tmp_path, find_agent(f"{mine} {word}", rows, "edit")) for word in ("good", "bad"))
+    good, bad = (
+        run(tmp_path, find_agent(f"{mine} {word}", rows, "edit"))
+        for word in ("good", "bad")
+    )
     assert (good.outcome, good.text, good.reset) == ("done", "as asked", None)
     assert (good.usd, good.tokens.input) == (0.125, 11)
-    assert (bad.outcome, bad.reason, bad.reset, bad.active) == ("limited", "as asked", 1795299183, True)
+    assert (bad.outcome, bad.reason, bad.reset, bad.active) == (
+        "limited",
+        "as asked",
+        1795299183,
+        True,
+    )
 
 
-def test_nothing_tells_an_agent_that_it_is_nested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_tells_an_agent_that_it_is_nested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RALPH_RUN_ID", "r1")
     env = agent_env(tmp_path) | dict.fromkeys(NESTED, "1")
     result = run(tmp_path, plain("env"), env=env)
@@ -749,25 +954,45 @@ def test_nothing_tells_an_agent_that_it_is_nested(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("here", [True, False])
-def test_what_a_row_sets_reaches_the_agent_behind_a_prefix_too(tmp_path: Path, here: bool) -> None:
-    program(tmp_path / "mine", "import os\nprint(os.environ.get('A'), os.environ.get('B'))")
+def test_what_a_row_sets_reaches_the_agent_behind_a_prefix_too(
+    tmp_path: Path, here: bool
+) -> None:
+    program(
+        tmp_path / "mine", "import os\nprint(os.environ.get('A'), os.environ.get('B'))"
+    )
     rows = {"mine": {"argv": [str(tmp_path / "mine")], "env": {"A": "$KEY"}}}
     agent = find_agent("env B=2 mine", rows, "full")
     path = dict(os.environ) | {"KEY": "k"}
-    apart = (lambda argv, _: [*argv]) if here else (lambda argv, _: ["env", "-i", *argv])
+    apart = (
+        (lambda argv, _: [*argv]) if here else (lambda argv, _: ["env", "-i", *argv])
+    )
     assert run(tmp_path, agent, env=path, here=here, wrap=apart).text.strip() == "k 2"
 
 
-def test_the_environment_has_nothing_of_git_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_has_nothing_of_git_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GIT_DIR", "/elsewhere")
     monkeypatch.setenv("GIT_INDEX_FILE", "/elsewhere")
-    assert [key for key in agent_env(tmp_path) if key.startswith("GIT_")] == ["GIT_TERMINAL_PROMPT"]
+    assert [key for key in agent_env(tmp_path) if key.startswith("GIT_")] == [
+        "GIT_TERMINAL_PROMPT"
+    ]
 
 
 def test_text_in_fragments_takes_linear_time() -> None:
     parser = StreamParser(ROWS["gemini"]["events"])
-    line = json.dumps({"type": "message", "role": "assistant", "delta": True, "content": "word " * 2000})
+    line = json.dumps(
+        {
+            "type": "message",
+            "role": "assistant",
+            "delta": True,
+            "content": "word " * 2000,
+        }
+    )
     with within(20):
         for _ in range(6000):
             parser.line(line.encode())
-    assert parser.fact("text").endswith("word word ") and len(parser.fact("text")) > 100_000
+    assert (
+        parser.fact("text").endswith("word word ")
+        and len(parser.fact("text")) > 100_000
+    )

@@ -1,4 +1,5 @@
-"""What an attempt cost: what its agent reported, and at least the dearest so far if it was cut off before."""
+"""What an attempt cost: what its agent reported, and at least the dearest so far if it
+was cut off before."""
 
 from __future__ import annotations
 
@@ -27,11 +28,20 @@ def asked(message: str = "m1", sent: int = 900, answered: int = 20) -> dict[str,
     """An answer as Claude's stream tells it."""
     usage = {"input_tokens": sent, "output_tokens": answered}
     content = [{"type": "text", "text": "hm"}]
-    return {"type": "assistant", "message": {"id": message, "usage": usage, "content": content}}
+    return {
+        "type": "assistant",
+        "message": {"id": message, "usage": usage, "content": content},
+    }
 
 
 def result(usd: object = 0.5, **more: Any) -> dict[str, Any]:
-    return {"type": "result", "is_error": False, "total_cost_usd": usd, "usage": {"input_tokens": 7}, **more}
+    return {
+        "type": "result",
+        "is_error": False,
+        "total_cost_usd": usd,
+        "usage": {"input_tokens": 7},
+        **more,
+    }
 
 
 INIT: dict[str, Any] = {"type": "system", "subtype": "init", "session_id": "s"}
@@ -76,21 +86,28 @@ def test_which_attempts_were_cut_off(
     (False, 1.0, 3.0, 1.0),
     (False, None, 3.0, None),
 ])  # fmt: skip
-def test_what_is_booked(at_least: bool, told: float | None, dearest: float, usd: float | None) -> None:
+def test_what_is_booked(
+    at_least: bool, told: float | None, dearest: float, usd: float | None
+) -> None:
     ended = AgentResult(Outcome.INTERRUPTED, usd=told, at_least=at_least)
     assert sums.booked(ended, dearest).usd == usd
 
 
 OPENCODE = [
-    {"type": "step_finish", "part": {"reason": "stop", "cost": 0.5, "tokens": {"input": 9, "output": 1}}}
+    {
+        "type": "step_finish",
+        "part": {"reason": "stop", "cost": 0.5, "tokens": {"input": 9, "output": 1}},
+    }
 ]
 
 
 @pytest.mark.parametrize(("name", "events", "outcome", "missing"), [
     ("claude", [result()], "done", []),
-    ("claude", [result(0)], "done", ["dollars"]),  # it does not know the price of its model
+    # it does not know the price of its model
+    ("claude", [result(0)], "done", ["dollars"]),
     ("claude", [result(0)], "failed", ["dollars"]),
-    ("claude", [result(0, usage={"input_tokens": 0})], "failed", []),  # refused: nothing was used
+    # refused: nothing was used
+    ("claude", [result(0, usage={"input_tokens": 0})], "failed", []),
     ("claude", [result(0, usage={"input_tokens": 0})], "done", ["dollars", "tokens"]),
     ("claude", [result(usage={})], "done", ["tokens"]),
     ("claude", [result(usage={"input_tokens": 7, "cache_read_input_tokens": None})], "done", []),
@@ -108,13 +125,17 @@ def test_what_an_agent_should_have_reported(
     name: str, events: list[dict[str, Any]], outcome: str, missing: list[str]
 ) -> None:
     limits: list[dict[str, Any]] = [{"usd_left": 5.0}, {"tokens_left": 10**6}, {}]
-    found = [parsed(name, *events, **left).unreported(Outcome(outcome)) for left in limits]
+    found = [
+        parsed(name, *events, **left).unreported(Outcome(outcome)) for left in limits
+    ]
     assert [unit for unit in found if unit] == missing
     assert not found[2], "nothing is limited"
 
 
 def test_the_sums_of_an_agent_at_work_can_be_read_by_others(tmp_path: Path) -> None:
-    saver = sums.Saver(tmp_path / "0001-T1.sums.json", StreamParser(ROWS["claude"]["events"]))
+    saver = sums.Saver(
+        tmp_path / "0001-T1.sums.json", StreamParser(ROWS["claude"]["events"])
+    )
     assert sums.read(tmp_path / "0001-T1") is None
     for event in (INIT, asked(sent=10), result(0.25)):
         saver.line(json.dumps(event).encode())
@@ -122,8 +143,14 @@ def test_the_sums_of_an_agent_at_work_can_be_read_by_others(tmp_path: Path) -> N
         assert found is not None
         assert found.result.at_least == (event["type"] != "result")
     assert found is not None
-    assert (found.result.usd, found.result.tokens, found.result.session) == (0.25, Tokens(7), "s")
-    assert found.doing == "hm" and [path.name for path in tmp_path.iterdir()] == ["0001-T1.sums.json"]
+    assert (found.result.usd, found.result.tokens, found.result.session) == (
+        0.25,
+        Tokens(7),
+        "s",
+    )
+    assert found.doing == "hm" and [path.name for path in tmp_path.iterdir()] == [
+        "0001-T1.sums.json"
+    ]
 
 
 def test_an_agent_that_prints_without_end_is_saved_now_and_then(tmp_path: Path) -> None:
@@ -135,7 +162,10 @@ def test_an_agent_that_prints_without_end_is_saved_now_and_then(tmp_path: Path) 
             super().save()
 
     path = tmp_path / "0001-T1.sums.json"
-    saver, began = Counted(path, StreamParser(ROWS["opencode"]["events"])), time.monotonic()
+    saver, began = (
+        Counted(path, StreamParser(ROWS["opencode"]["events"])),
+        time.monotonic(),
+    )
     for _ in range(3000):
         saver.line(b'{"type": "step_finish", "part": {"cost": 0.5}}')
     assert saver.saved <= 40 * (time.monotonic() - began + 2)
@@ -145,7 +175,8 @@ def test_an_agent_that_prints_without_end_is_saved_now_and_then(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "damage", ["", "{", "[]", "null", '{"result": 5}', '{"result": {"usd": "1"}}', "[" * 50_000]
+    "damage",
+    ["", "{", "[]", "null", '{"result": 5}', '{"result": {"usd": "1"}}', "[" * 50_000],
 )
 def test_sums_that_are_damaged_are_none(tmp_path: Path, damage: str) -> None:
     (tmp_path / "0001-T1.sums.json").write_text(damage)
@@ -158,7 +189,9 @@ def test_sums_are_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "a.sums.json").symlink_to(tmp_path / "mine")
     sums.Saver(tmp_path / "a.sums.json", StreamParser([])).save()
-    assert (tmp_path / "mine").read_text() == "mine" and sums.read(tmp_path / "a") is not None
+    assert (tmp_path / "mine").read_text() == "mine" and sums.read(
+        tmp_path / "a"
+    ) is not None
 
 
 def test_an_agent_that_had_not_begun_costs_nothing(tmp_path: Path) -> None:
@@ -167,15 +200,17 @@ def test_an_agent_that_had_not_begun_costs_nothing(tmp_path: Path) -> None:
 
 def test_the_sentence_that_ends_a_run() -> None:
     agent = find_agent("claude --model x", ROWS, "full")
-    ended = conclude(agent, parsed("claude", result(None), usd_left=1.0), ProcessResult(exit=0), "")
+    ended = conclude(
+        agent, parsed("claude", result(None), usd_left=1.0), ProcessResult(exit=0), ""
+    )
     said = "claude --model x reported no dollars, so the limit in dollars cannot be enforced"
     assert ended.no_price == said
 
 
 # ---------------------------------------------------------------- a night
 
-# Three requests an attempt, as Claude Code's stream tells them. The model counts each once it is asked; the
-# agent names the price of all when it has ended.
+# Three requests an attempt, as Claude Code's stream tells them. The model counts each
+# once it is asked; the agent names the price of all when it has ended.
 SPEAKER = """
 turn = len((OUT / "turns").read_text()) + 1 if (OUT / "turns").exists() else 1
 (OUT / "turns").write_text("x" * turn)
@@ -205,16 +240,30 @@ tell({"type": "result", "subtype": "success", "is_error": False, "result": "done
 Night = tuple[int, list[dict[str, Any]], float]
 
 
-def night(repo: Repo, ways: list[str], *words: str, first: str = "", **top: Any) -> Night:
-    """Whole nights, started again after each kill and Ctrl-C, in which every third attempt is cut off in one
-    of `ways`: the last exit status, the verdicts, and what the model counted, in dollars."""
-    repo.plan(*({"checks": [f"test -f T{n}.txt"]} for n in range(1, 30)), agents={"speaker": ROW}, **top)
+def night(
+    repo: Repo, ways: list[str], *words: str, first: str = "", **top: Any
+) -> Night:
+    """Whole nights, started again after each kill and Ctrl-C, in which every third
+    attempt is cut off in one of `ways`: the last exit status, the verdicts, and what
+    the model counted, in dollars."""
+    repo.plan(
+        *({"checks": [f"test -f T{n}.txt"]} for n in range(1, 30)),
+        agents={"speaker": ROW},
+        **top,
+    )
     agent = repo.agent(SPEAKER.replace("WAYS", repr(ways)), "speaker")
     speaker = repo.program("../speaker", f'exec {agent} "$@"')
     way, code = repo.outside / "way", -signal.SIGKILL
     while code in (-signal.SIGKILL, 130):
         process = repo.start(
-            "run", "-q", "--agent", str(speaker), "--agent-timeout", "3s", *words, first=first
+            "run",
+            "-q",
+            "--agent",
+            str(speaker),
+            "--agent-timeout",
+            "3s",
+            *words,
+            first=first,
         )
         while process.poll() is None:
             if way.exists() and way.read_text() in ("kill", "ctrl-c"):
@@ -223,7 +272,11 @@ def night(repo: Repo, ways: list[str], *words: str, first: str = "", **top: Any)
         way.unlink(missing_ok=True)
         code = process.returncode
         assert repo.gone_within(10)
-    return code, repo.records("verdict"), sum(map(float, repo.read("../counted").split()))
+    return (
+        code,
+        repo.records("verdict"),
+        sum(map(float, repo.read("../counted").split())),
+    )
 
 
 def end(process: Any, way: str) -> None:
@@ -237,7 +290,9 @@ def end(process: Any, way: str) -> None:
     process.wait(30)
 
 
-def wrong(code: int, verdicts: list[dict[str, Any]], counted: float, wanted: int) -> set[str]:
+def wrong(
+    code: int, verdicts: list[dict[str, Any]], counted: float, wanted: int
+) -> set[str]:
     """What is wrong with the books of a night that had a dollar."""
     spent = [verdict.get("usd", 0.0) for verdict in verdicts]
     cut = [verdict["verdict"] in ("interrupted", "timed-out") for verdict in verdicts]
@@ -247,7 +302,9 @@ def wrong(code: int, verdicts: list[dict[str, Any]], counted: float, wanted: int
         "twice what it was": sum(spent) > 2 * counted,
         "ended before": sum(spent) < 1 or sum(spent[:-1]) >= 1,
         "not marked": cut != [verdict.get("at_least", False) for verdict in verdicts],
-        "below the dearest": any(spent[i] < max(spent[:i], default=0) for i, one in enumerate(cut) if one),
+        "below the dearest": any(
+            spent[i] < max(spent[:i], default=0) for i, one in enumerate(cut) if one
+        ),
         "not cut off": sum(cut) < 3,
     }
     return {what for what, is_so in found.items() if is_so}
@@ -277,24 +334,39 @@ def test_a_night_in_which_every_third_attempt_is_cut_off_is_booked_for_what_it_c
 # ---------------------------------------------------------------- the other roles
 
 DONE = json.dumps({**result(), "result": "done"})
-AGREES = json.dumps({**result(2.0), "result": '{"criteria": [{"criterion": "x", "met": true}]}'})
+AGREES = json.dumps(
+    {**result(2.0), "result": '{"criteria": [{"criterion": "x", "met": true}]}'}
+)
 TALKS = f"print({json.dumps(asked())!r}, flush=True)\n"
 WORKS = f"P(task + '.txt').touch(); print({DONE!r})"
 
 
 def program(repo: Repo, place: str, script: str) -> str:
-    """A program called `speaker`, for which the row is, that runs `script`; its path."""
-    return str(repo.program(f"../{place}/speaker", f'exec {repo.agent(script, place)} "$@"'))
+    """A program called `speaker`, for which the row is, that runs `script`; its
+    path."""
+    return str(
+        repo.program(f"../{place}/speaker", f'exec {repo.agent(script, place)} "$@"')
+    )
 
 
 def judged(repo: Repo, dies: str) -> tuple[str, ...]:
-    """A plan of two tasks, and the options for a judge that agrees for $2.00, and then `dies`."""
-    repo.plan(*({"checks": [f"test -f T{n}.txt"]} for n in (1, 2)), agents={"speaker": ROW})
+    """A plan of two tasks, and the options for a judge that agrees for $2.00, and then
+    `dies`."""
+    repo.plan(
+        *({"checks": [f"test -f T{n}.txt"]} for n in (1, 2)), agents={"speaker": ROW}
+    )
     script = f"if task == 'T1': print({AGREES!r}); sys.exit()\n{TALKS}{dies}\ntime.sleep(600)"
-    return "--agent", program(repo, "agents", WORKS), "--judge", program(repo, "judges", script)
+    return (
+        "--agent",
+        program(repo, "agents", WORKS),
+        "--judge",
+        program(repo, "judges", script),
+    )
 
 
-def test_a_judge_that_dies_with_its_worker_costs_as_much_as_the_dearest(repo: Repo) -> None:
+def test_a_judge_that_dies_with_its_worker_costs_as_much_as_the_dearest(
+    repo: Repo,
+) -> None:
     words = judged(repo, "time.sleep(0.5); os.kill(os.getppid(), 9)")
     repo.ralph("run", *words, "--max-iterations", "2")
     first, second = repo.records("verdict")[:2]
@@ -303,7 +375,9 @@ def test_a_judge_that_dies_with_its_worker_costs_as_much_as_the_dearest(repo: Re
     assert ", at least $2.00" in repo.read("progress.txt")
 
 
-def test_a_judge_that_dies_with_all_of_ralph_costs_as_much_as_the_dearest(repo: Repo) -> None:
+def test_a_judge_that_dies_with_all_of_ralph_costs_as_much_as_the_dearest(
+    repo: Repo,
+) -> None:
     words = judged(repo, "(OUT / 'judging').touch()")
     process = repo.start("run", "-q", *words)
     repo.wait_for("../judging")
@@ -312,15 +386,24 @@ def test_a_judge_that_dies_with_all_of_ralph_costs_as_much_as_the_dearest(repo: 
     assert repo.gone_within(10)
     repo.ralph("run", "-q", *words, "--max-iterations", "1")
     record = repo.records("verdict")[1]
-    assert (record["verdict"], record["usd"], record["at_least"]) == ("interrupted", 2.5, True)
+    assert (record["verdict"], record["usd"], record["at_least"]) == (
+        "interrupted",
+        2.5,
+        True,
+    )
 
 
 def test_a_planner_that_dies_with_its_worker_is_booked(repo: Repo) -> None:
     repo.plan({}, agents={"speaker": ROW})
     repo.write("../brief.md", "A greeting.")
-    planner = repo.program("../speaker", f"echo '{json.dumps(asked())}'; sleep 0.5; kill -9 $PPID; sleep 600")
+    planner = repo.program(
+        "../speaker",
+        f"echo '{json.dumps(asked())}'; sleep 0.5; kill -9 $PPID; sleep 600",
+    )
     done = repo.ralph("plan", "../brief.md", "--planner", str(planner), "--force")
-    assert done.returncode == 1 and "the worker of this attempt was killed" in done.stderr
+    assert (
+        done.returncode == 1 and "the worker of this attempt was killed" in done.stderr
+    )
     (record,) = repo.records("add")
     assert record["tokens"]["input"] == 900 and record["at_least"]
 
@@ -331,4 +414,7 @@ def test_the_report_says_that_it_was_at_least_so_much(repo: Repo) -> None:
     assert repo.run(program(repo, "agents", script), "--agent-timeout", "2s")[0] == 4
     assert repo.ralph("report").returncode == 0
     page = repo.read(".ralph/report.html")
-    assert 'at least <data class="usd" value="1.0">$1.00</data>' in page and "at least $0.50" in page
+    assert (
+        'at least <data class="usd" value="1.0">$1.00</data>' in page
+        and "at least $0.50" in page
+    )

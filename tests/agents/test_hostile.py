@@ -1,4 +1,5 @@
-"""Whatever an agent, a row of agents.json or a template says: no traceback, and nothing that is no number is counted."""
+"""Whatever an agent, a row of agents.json or a template says: no traceback, and nothing
+that is no number is counted."""
 
 from __future__ import annotations
 
@@ -39,7 +40,13 @@ def _fill(event: Any, steps: list[str], value: Any) -> Any:
     if not steps:
         return value
     if steps[0] == "*":
-        return [_fill(event[0] if isinstance(event, list) and event else None, steps[1:], value)]
+        return [
+            _fill(
+                event[0] if isinstance(event, list) and event else None,
+                steps[1:],
+                value,
+            )
+        ]
     inner = event if isinstance(event, dict) else {}
     return {**inner, steps[0]: _fill(inner.get(steps[0]), steps[1:], value)}
 
@@ -48,11 +55,19 @@ def _paths(rule: Any) -> list[str]:
     """Every path that a rule reads."""
     if isinstance(rule, str):
         return [rule] if re.fullmatch(r"[\w*]+(\.[\w*]+)*", rule) else []
-    entries = rule.values() if isinstance(rule, dict) else rule if isinstance(rule, list) else []
+    entries = (
+        rule.values()
+        if isinstance(rule, dict)
+        else rule
+        if isinstance(rule, list)
+        else []
+    )
     return [path for entry in entries for path in _paths(entry)]
 
 
-RULES = [rule for row in ROWS.values() if isinstance(row, dict) for rule in row["events"]]
+RULES = [
+    rule for row in ROWS.values() if isinstance(row, dict) for rule in row["events"]
+]
 
 
 @st.composite
@@ -61,7 +76,9 @@ def events(draw: st.DrawFn) -> bytes:
     rule = draw(st.sampled_from(RULES))
     event: Any = {}
     for path, wanted in rule["when"].items():
-        event = _fill(event, path.split("."), wanted[0] if isinstance(wanted, list) else wanted)
+        event = _fill(
+            event, path.split("."), wanted[0] if isinstance(wanted, list) else wanted
+        )
     for path in _paths({key: value for key, value in rule.items() if key != "when"}):
         if draw(st.booleans()):
             event = _fill(event, path.split("."), draw(numbers | values))
@@ -69,11 +86,16 @@ def events(draw: st.DrawFn) -> bytes:
 
 
 _lines = st.lists(
-    events() | st.binary(max_size=60) | values.map(lambda value: json.dumps(value).encode()), max_size=8
+    events()
+    | st.binary(max_size=60)
+    | values.map(lambda value: json.dumps(value).encode()),
+    max_size=8,
 )
 
 
-@pytest.mark.parametrize("row", sorted(name for name, row in ROWS.items() if isinstance(row, dict)))
+@pytest.mark.parametrize(
+    "row", sorted(name for name, row in ROWS.items() if isinstance(row, dict))
+)
 @hostile
 @given(lines=_lines)
 def test_any_output_of_an_agent(row: str, lines: list[bytes]) -> None:
@@ -110,16 +132,22 @@ def test_any_reset_time(words: str) -> None:
 @hostile
 @given(
     words=st.text(max_size=80)
-    | st.lists(st.sampled_from(["Status: done\n", "ruled out:", "# files\n", "x"])).map("".join)
+    | st.lists(st.sampled_from(["Status: done\n", "ruled out:", "# files\n", "x"])).map(
+        "".join
+    )
 )
 def test_any_handoff(words: str) -> None:
     assert all(isinstance(part, str) for part in parse_handoff(words).values())
 
 
-_row_parts = st.dictionaries(st.sampled_from(sorted(ROWS["claude"])), values, max_size=3)
+_row_parts = st.dictionaries(
+    st.sampled_from(sorted(ROWS["claude"])), values, max_size=3
+)
 _rules = st.fixed_dictionaries(
     {"when": st.dictionaries(names, values, max_size=2)},
-    optional=dict.fromkeys(sorted({key for rule in RULES for key in rule} - {"when"}), values),
+    optional=dict.fromkeys(
+        sorted({key for rule in RULES for key in rule} - {"when"}), values
+    ),
 )
 
 
@@ -130,7 +158,9 @@ def test_any_row_of_an_agent_in_a_plan(
 ) -> None:
     row = {**ROWS["claude"], **parts, **({} if rules is None else {"events": rules})}
     task = {"id": "T1", "title": "t", "checks": ["true"]}
-    (scratch / "prd.json").write_text(json.dumps({"tasks": [task], "agents": {"x": row}}))
+    (scratch / "prd.json").write_text(
+        json.dumps({"tasks": [task], "agents": {"x": row}})
+    )
     try:
         plan = prd.load(scratch / "prd.json")
         prd.validate(plan)
@@ -139,7 +169,10 @@ def test_any_row_of_an_agent_in_a_plan(
     except (BadInput, AgentUnavailable) as error:
         assert str(error)
         return
-    assert all(isinstance(word, str) for word in agent.argv(scratch / "prompt", scratch / "log", 1.0))
+    assert all(
+        isinstance(word, str)
+        for word in agent.argv(scratch / "prompt", scratch / "log", 1.0)
+    )
     StreamParser(agent.row["events"], agent.row["output"] == "text", 1.0, 1).line(line)
 
 
@@ -151,6 +184,8 @@ def test_any_template(scratch: Path, source: bytes) -> None:
     (scratch / "PROMPT.md").write_bytes(source)
     try:
         assert render_prompt(scratch / "PROMPT.md", {"task": {"id": "T1"}}).strip()
-        assert "\r" not in render_message(source.decode(), {"task": {"id": "T1"}}, "prd.json: commit")
+        assert "\r" not in render_message(
+            source.decode(), {"task": {"id": "T1"}}, "prd.json: commit"
+        )
     except BadInput as error:
         assert str(error)

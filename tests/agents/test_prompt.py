@@ -1,4 +1,5 @@
-"""The prompt: fifteen points in their order, within 48 KB, and nothing of a task is rendered."""
+"""The prompt: fifteen points in their order, within 48 KB, and nothing of a task is
+rendered."""
 
 from __future__ import annotations
 
@@ -49,14 +50,20 @@ FAILED: dict[str, Any] = {
     "restored": ["prd.json (US-004 had been set to pass)"],
     "denials": ["npm install"],
     "notices": ["dist/ is ignored by git and not part of the work"],
-    "handoff": {"next step": "look at the reducer", "ruled out": "the URL", "learned": "use make"},
+    "handoff": {
+        "next step": "look at the reducer",
+        "ruled out": "the URL",
+        "learned": "use make",
+    },
 }
 
 
 class Bench:
     """A workspace and everything that a prompt is made of."""
 
-    def __init__(self, folder: Path, plan: dict[str, Any] | list[Any] | None = None) -> None:
+    def __init__(
+        self, folder: Path, plan: dict[str, Any] | list[Any] | None = None
+    ) -> None:
         self.paths = Paths(
             root=folder, prd=folder / "prd.json", progress=folder / "progress.txt", rulebook=folder / "AGENTS.md",
             logs=folder / ".ralph/log", private=folder / ".git" / "ralph", places=folder / "places",
@@ -75,7 +82,9 @@ class Bench:
 
     def record(self, event: str, **fields: Any) -> None:
         task = {"task": self.task.id, "title": self.task.title}
-        self.history.apply(from_json({"event": event, "iteration": 1, **task, **fields}))
+        self.history.apply(
+            from_json({"event": event, "iteration": 1, **task, **fields})
+        )
 
     def failed(self, **fields: Any) -> None:
         self.record("start")
@@ -136,7 +145,8 @@ def full(bench: Bench) -> str:
 
 
 def places(prompt: str) -> dict[str, int]:
-    """Where each phrase stands, each looked for behind the one before; -1 where it is not."""
+    """Where each phrase stands, each looked for behind the one before; -1 where it is
+    not."""
     at, found = 0, {}
     for phrase in (phrase for phrases in POINTS.values() for phrase in phrases):
         found[phrase] = prompt.find(phrase, at)
@@ -150,13 +160,17 @@ def test_the_fifteen_points_stand_in_their_order(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("number", POINTS)
-def test_a_prompt_without_one_of_the_points_is_noticed(bench: Bench, number: int) -> None:
+def test_a_prompt_without_one_of_the_points_is_noticed(
+    bench: Bench, number: int
+) -> None:
     prompt = full(bench)
     for phrase in POINTS[number]:
         at = places(prompt)[phrase]
         mutant = prompt[:at] + prompt[at + len(phrase) :]
         assert -1 in places(mutant).values(), phrase
-        assert -1 in places(f"{mutant}\n{phrase}").values() or phrase == POINTS[15][-1], phrase
+        assert (
+            -1 in places(f"{mutant}\n{phrase}").values() or phrase == POINTS[15][-1]
+        ), phrase
 
 
 def told_by_path(bench: Bench) -> None:
@@ -220,16 +234,25 @@ def test_what_a_task_may_change_is_no_longer_said_to_be_put_back(
     tmp_path: Path, allow: list[str], said: str
 ) -> None:
     task = {"title": "x", "checks": ["true"], "allow": allow}
-    prompt = Bench(tmp_path, {"protect": ["tests/**", "conftest.py"], "tasks": [task]}).prompt()
-    assert f"existing files under these patterns is put back, and does not count: {said}" in prompt
+    prompt = Bench(
+        tmp_path, {"protect": ["tests/**", "conftest.py"], "tasks": [task]}
+    ).prompt()
+    assert (
+        f"existing files under these patterns is put back, and does not count: {said}"
+        in prompt
+    )
 
 
 def test_a_plan_that_says_nothing_more_has_no_such_part(tmp_path: Path) -> None:
-    assert "whole plan" not in Bench(tmp_path, [{"title": "x", "checks": ["true"]}]).prompt()
+    assert (
+        "whole plan"
+        not in Bench(tmp_path, [{"title": "x", "checks": ["true"]}]).prompt()
+    )
 
 
 @pytest.mark.parametrize(
-    "name", sample([name for name, wanted in WILD.items() if isinstance(wanted[0], int)], 2)
+    "name",
+    sample([name for name, wanted in WILD.items() if isinstance(wanted[0], int)], 2),
 )
 def test_every_task_from_the_wild_has_a_prompt(bench: Bench, name: str) -> None:
     plan = load(SHAPED / name)
@@ -267,9 +290,12 @@ def test_template_syntax_in_texts_stays_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["{{ task.title }}", "{{ task_json }}", "{{ rulebook }}", "{{ learned | join }}"]
+    "line",
+    ["{{ task.title }}", "{{ task_json }}", "{{ rulebook }}", "{{ learned | join }}"],
 )
-def test_a_template_of_one_s_own_renders_values_once(bench: Bench, tmp_path: Path, line: str) -> None:
+def test_a_template_of_one_s_own_renders_values_once(
+    bench: Bench, tmp_path: Path, line: str
+) -> None:
     bench = Bench(tmp_path, [{"title": "{{ 7*7 }}", "x": "{{ 7*7 }}"}])
     bench.paths.rulebook.write_text("{{ 7*7 }}")
     bench.failed(handoff={"learned": "{{ 7*7 }}"})
@@ -300,7 +326,9 @@ def load_one(bench: Bench, task: dict[str, Any]) -> Any:
     ("<!-- a -->\nNo `<!--` in pages.\nUse make.\n", "No `<!--` in pages.\nUse make.\n"),
     ("<!-- a\n" * 100_000 + "-->\nUse make.\n", "Use make.\n"),
 ], ids=["comments", "an arrow", "nothing closes them", "a rule about them", "one end closes them"])  # fmt: skip
-def test_the_rules_are_what_stands_outside_of_comments(tmp_path: Path, source: str, rules: str) -> None:
+def test_the_rules_are_what_stands_outside_of_comments(
+    tmp_path: Path, source: str, rules: str
+) -> None:
     (tmp_path / "AGENTS.md").write_text(source)
     with within(10):
         assert prompt.rules_of(tmp_path / "AGENTS.md") == rules
@@ -350,13 +378,20 @@ def test_whatever_is_huge_the_prompt_stays_within_its_bound_and_nothing_else_is_
 def test_everything_huge_at_once_leaves_the_handoff_and_the_goal(bench: Bench) -> None:
     bench.paths.rulebook.write_text("Never.\n" * (MEGA // 7))
     bench.plan.data.update(context="c" * MEGA)
-    bench.task = load_one(bench, {"title": "t" * 500, "x": "x" * MEGA, "checks": ["c" * MEGA]})
+    bench.task = load_one(
+        bench, {"title": "t" * 500, "x": "x" * MEGA, "checks": ["c" * MEGA]}
+    )
     bench.record("retry", answer="a" * MEGA)
     bench.history.learned += [f"l{i}" * 30 for i in range(1000)]
     bench.history.of(bench.task).ruled_out += [f"r{i}" * 30 for i in range(1000)]
     bench.red_before = ["b" * 500] * 100
     tail = {"name": "n", "tail": "line of it\n" * 100_000}
-    bench.failed(failure=tail, denials=["d" * 200] * 20, restored=["r"] * 20, notices=["n" * 300] * 20)
+    bench.failed(
+        failure=tail,
+        denials=["d" * 200] * 20,
+        restored=["r"] * 20,
+        notices=["n" * 300] * 20,
+    )
     prompt = bench.prompt()
     assert len(prompt.encode()) <= 48 * 1024
     assert "next step:" in prompt
@@ -384,7 +419,9 @@ def test_the_newest_of_many_is_kept(bench: Bench) -> None:
 
 
 def test_the_end_of_a_tail_is_kept(bench: Bench) -> None:
-    bench.failed(failure={"name": "n", "tail": "line of it\n" * 100_000 + "the very last line"})
+    bench.failed(
+        failure={"name": "n", "tail": "line of it\n" * 100_000 + "the very last line"}
+    )
     assert "the very last line" in bench.prompt()
 
 
@@ -423,11 +460,17 @@ def test_an_error_in_a_template_names_file_and_line(
     assert said.lower() in message.lower()
 
 
-@pytest.mark.parametrize("name", ["nothing", "task.nothing", "retry.nothing", "learned.nothing"])
+@pytest.mark.parametrize(
+    "name", ["nothing", "task.nothing", "retry.nothing", "learned.nothing"]
+)
 def test_what_is_not_known_is_an_error(bench: Bench, tmp_path: Path, name: str) -> None:
     bench.failed()
     template = tmp_path / "PROMPT.md"
-    for source in ("{{ NAME }}", "x{% if NAME %}{% endif %}", "x{% for x in NAME %}{% endfor %}"):
+    for source in (
+        "{{ NAME }}",
+        "x{% if NAME %}{% endif %}",
+        "x{% for x in NAME %}{% endfor %}",
+    ):
         template.write_text(source.replace("NAME", name))
         with pytest.raises(BadInput, match="nothing"):
             bench.prompt(template)
@@ -439,7 +482,9 @@ def test_what_is_not_known_is_an_error(bench: Bench, tmp_path: Path, name: str) 
     (b"\xff", "cannot be read: expected a file in UTF-8"),
     (None, "cannot be read: expected a file in UTF-8"),
 ])  # fmt: skip
-def test_a_template_that_is_none(bench: Bench, tmp_path: Path, data: bytes | None, said: str) -> None:
+def test_a_template_that_is_none(
+    bench: Bench, tmp_path: Path, data: bytes | None, said: str
+) -> None:
     template = tmp_path / "PROMPT.md"
     if data is not None:
         template.write_bytes(data)
@@ -467,7 +512,14 @@ def test_a_commit_message_from_a_template(source: str, wanted: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["{{ nothing }}", "{% if %}", "{{ task.nothing }}", "{{ task.id + 1 }}", "{{ 1 / 0 }}"]
+    "source",
+    [
+        "{{ nothing }}",
+        "{% if %}",
+        "{{ task.nothing }}",
+        "{{ task.id + 1 }}",
+        "{{ 1 / 0 }}",
+    ],
 )
 def test_a_commit_message_that_cannot_be_rendered_says_where(source: str) -> None:
     where = "prd.json: commit"
@@ -485,7 +537,9 @@ def test_a_template_that_becomes_a_fifo(repo: Repo) -> None:
 
 def test_an_answer_stands_in_the_next_prompt(repo: Repo) -> None:
     repo.plan(own("T1"))
-    agent = repo.agent('said("blocked on", "which colour? I propose red"); P("x").write_text(str(attempt))')
+    agent = repo.agent(
+        'said("blocked on", "which colour? I propose red"); P("x").write_text(str(attempt))'
+    )
     code, summary, _ = repo.run(agent)
     assert (code, repo.verdicts()) == (4, ["T1 failed", "T1 failed"])
     assert "which colour?" in summary["tasks"][0]["reason"]
@@ -502,9 +556,14 @@ def test_templates_of_ones_own(repo: Repo) -> None:
     mine = "Mine: {{ task.title }} / {{ task_json }}\n" + ejected
     repo.write("PROMPT.md", mine)
     repo.commit("prompt")
-    templates = {"prompt": "PROMPT.md", "commit": "feat({{ task.id }}): {{ task.title }}"}
+    templates = {
+        "prompt": "PROMPT.md",
+        "commit": "feat({{ task.id }}): {{ task.title }}",
+    }
     repo.plan({**own("T1"), "title": "{{ 7 * 7 }}"}, own("T2"), **templates)
-    agent = repo.agent(MAKES + "\n(OUT / task).write_text(prompt); P('PROMPT.md').write_text('hacked')")
+    agent = repo.agent(
+        MAKES + "\n(OUT / task).write_text(prompt); P('PROMPT.md').write_text('hacked')"
+    )
     assert repo.run(agent)[0] == 0
     assert repo.read("../T1").startswith("Mine: {{ 7 * 7 }} / {")
     assert repo.read("../T2").startswith("Mine: task 2 / {")
@@ -513,9 +572,16 @@ def test_templates_of_ones_own(repo: Repo) -> None:
 
 
 @pytest.mark.parametrize(
-    "top", [{"commit": "{{ task.nope }}"}, {"commit": "{{ task.raw.nope }}"}, {"prompt": "NOPE.md"}]
+    "top",
+    [
+        {"commit": "{{ task.nope }}"},
+        {"commit": "{{ task.raw.nope }}"},
+        {"prompt": "NOPE.md"},
+    ],
 )
-def test_a_wrong_template_is_found_before_anything_is_paid_for(repo: Repo, top: dict[str, str]) -> None:
+def test_a_wrong_template_is_found_before_anything_is_paid_for(
+    repo: Repo, top: dict[str, str]
+) -> None:
     repo.plan({**own("T1"), "nope": "only here"}, own("T2"), **top)
     code, _, printed = repo.run(repo.agent(MAKES))
     assert code == 2 and "nope" in printed.lower()
@@ -532,7 +598,11 @@ def test_the_prompt_says_whether_earlier_work_lies_there(repo: Repo) -> None:
     def told(*words: str) -> tuple[bool, bool, str]:
         repo.run(keeps, "--once", *words)
         prompt = repo.read("../prompt")
-        return "still in the working tree" in prompt, "were put aside" in prompt, repo.read("../there")
+        return (
+            "still in the working tree" in prompt,
+            "were put aside" in prompt,
+            repo.read("../there"),
+        )
 
     assert [told("--task", task) for task in ("T1", "T1", "T2", "T1")] == [
         (False, False, "False"), (True, False, "True"), (False, False, "False"), (False, True, "False")

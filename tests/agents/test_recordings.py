@@ -1,4 +1,5 @@
-"""What the rows of agents.json make of recorded runs of the real agents: one line a recording."""
+"""What the rows of agents.json make of recorded runs of the real agents: one line a
+recording."""
 
 from __future__ import annotations
 
@@ -16,14 +17,18 @@ from _ralph.process.process import ProcessResult
 from tests.conftest import ROOT
 from tests.test_docs import json_blocks
 
-SHOWN = {name: row for block in json_blocks("docs/agents.md")[-2:] for name, row in block["agents"].items()}
+SHOWN = {
+    name: row
+    for block in json_blocks("docs/agents.md")[-2:]
+    for name, row in block["agents"].items()
+}
 ROWS = load_rows(ROOT / "templates" / "agents.json", SHOWN)
 OWN = Path(__file__).parent.parent / "recordings"
 
-# The agent, the recording and its exit status; the outcome, tokens in, out and cached, dollars,
-# whether the session is known, the reset, whether it worked,
-# and how the reason, or after a success the last message, begins.
-# That of cursor-agent is not recorded: it was written after Cursor's documentation.
+# The agent, the recording and its exit status; the outcome, tokens in, out and cached,
+# dollars, whether the session is known, the reset, whether it worked, and how the
+# reason, or after a success the last message, begins. That of cursor-agent is not
+# recorded: it was written after Cursor's documentation.
 TABLE = """\
 claude   400                       1    failed           0     0     0  0.00000 s -          act  Prompt is too long · the request is ~250000
 claude   401                       1    unavailable      0     0     0  -       s -          -    not logged in: the provider answered 401 or
@@ -150,19 +155,27 @@ def played(name: str, case: str, code: int, lines: int | None = None) -> AgentRe
     reports = agent.row.get("reports", [])
     limits: dict[str, Any] = {"usd_left": 1e6} if "dollars" in reports else {}
     limits |= {"tokens_left": 10**9} if "tokens" in reports else {}
-    parser = StreamParser(agent.row["events"], text=agent.row["output"] == "text", **limits)
+    parser = StreamParser(
+        agent.row["events"], text=agent.row["output"] == "text", **limits
+    )
     said = (folder / f"{case}.txt").read_bytes().split(b"\n")[:lines]
     stopped = any(parser.line(line) == "stop" for line in said)
     log, stderr = folder / f"{case}.analytics.jsonl", folder / f"{case}.stderr.txt"
     for line in log.read_bytes().splitlines() if log.exists() and lines is None else []:
         parser.line(line, printed=False)
-    ended = ProcessResult(exit=code, ended="stop" if stopped else "itself", tail=said[-1].decode())
+    ended = ProcessResult(
+        exit=code, ended="stop" if stopped else "itself", tail=said[-1].decode()
+    )
     return conclude(agent, parser, ended, stderr.read_text() if stderr.exists() else "")
 
 
-@pytest.mark.parametrize(("name", "case", "wanted"), CASES, ids=[f"{a}-{c}" for a, c, _ in CASES])
+@pytest.mark.parametrize(
+    ("name", "case", "wanted"), CASES, ids=[f"{a}-{c}" for a, c, _ in CASES]
+)
 def test_a_recorded_run(name: str, case: str, wanted: str) -> None:
-    code, outcome, sent, received, cached, usd, session, reset, worked, *said = wanted.split()
+    code, outcome, sent, received, cached, usd, session, reset, worked, *said = (
+        wanted.split()
+    )
     result = played(name, case, int(code))
     assert result.outcome == outcome
     assert result.tokens == Tokens(int(sent), int(received), int(cached))
@@ -176,21 +189,30 @@ def test_a_recorded_run(name: str, case: str, wanted: str) -> None:
 
 
 def told(reset: float | None, form: str) -> str:
-    """A reset as the table writes it: in an hour (`+1h`), by local clocks, or as unix time."""
+    """A reset as the table writes it: in an hour (`+1h`), by local clocks, or as unix
+    time."""
     if reset is None:
         return "-"
     if form.startswith("+"):
         ahead = text.seconds(form[1:])
         return form if abs(reset - time.time() - ahead) < 3 else str(reset)
-    return time.strftime("%H:%M", time.localtime(reset)) if ":" in form else str(int(reset))
+    return (
+        time.strftime("%H:%M", time.localtime(reset))
+        if ":" in form
+        else str(int(reset))
+    )
 
 
 def test_every_recording_has_its_line() -> None:
     known = {(name, case) for name, case, _ in CASES}
-    assert {(path.parent.name, path.name.split(".")[0]) for path in OWN.glob("*/*.txt")} == known
+    assert {
+        (path.parent.name, path.name.split(".")[0]) for path in OWN.glob("*/*.txt")
+    } == known
 
 
-@pytest.mark.parametrize("name", ["claude", "codex", "gemini", "opencode", "pi", "copilot"])
+@pytest.mark.parametrize(
+    "name", ["claude", "codex", "gemini", "opencode", "pi", "copilot"]
+)
 def test_a_recording_cut_off_before_its_last_word_is_never_done(name: str) -> None:
     folder = OWN / name / "ok.txt"
     whole = len(folder.read_bytes().rstrip(b"\n").split(b"\n"))
@@ -209,7 +231,11 @@ def test_a_recording_of_aider_without_its_log_is_not_done() -> None:
     [
         ("codex", "no_sandbox", "/bin/bash -lc 'touch x'"),
         ("opencode", "denied", "touch x"),
-        ("copilot", "denied", "Permission to run this tool was denied due to the following rules: `shell`"),
+        (
+            "copilot",
+            "denied",
+            "Permission to run this tool was denied due to the following rules: `shell`",
+        ),
     ],
 )
 def test_denials_that_were_recorded(name: str, case: str, denied: str) -> None:

@@ -1,4 +1,5 @@
-"""The environment of a place: what names home names the place, and places share nothing."""
+"""The environment of a place: what names home names the place, and places share
+nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ ELSEWHERE = {"HOME": "/srv/me", "PATH": "/usr/bin:/bin"}
     ("/srv/me/shop/", "{place}/"),
     ("/srv/me/shop/src", "{place}/src"),
     ("/srv/me/shop/src:/opt/x:/srv/me/shop", "{place}/src:/opt/x:{place}"),
-    ("-I/srv/me/shop/include", "-I/srv/me/shop/include"),  # no whole component begins here
+    # no whole component begins here
+    ("-I/srv/me/shop/include", "-I/srv/me/shop/include"),
     ("--path=/srv/me/shop", "--path={place}"),
     ("file:///srv/me/shop/a", "file:///srv/me/shop/a"),
     ("'/srv/me/shop'", "'{place}'"),
@@ -38,10 +40,13 @@ def test_a_value_that_names_home_names_the_place(value: str, wanted: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "name", ["TMPDIR", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "CLAUDE_CONFIG_DIR", "RALPH_HANDOFF"]
+    "name",
+    ["TMPDIR", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "CLAUDE_CONFIG_DIR", "RALPH_HANDOFF"],
 )
 def test_some_variables_are_not_the_project_s(name: str) -> None:
-    found = in_place({**ELSEWHERE, name: f"{HOME}/x"}, HOME, PLACE, frozenset({"CLAUDE_CONFIG_DIR"}))
+    found = in_place(
+        {**ELSEWHERE, name: f"{HOME}/x"}, HOME, PLACE, frozenset({"CLAUDE_CONFIG_DIR"})
+    )
     assert found[name] == f"{HOME}/x"
 
 
@@ -58,18 +63,31 @@ def test_home_is_known_by_the_name_that_the_person_typed(tmp_path: Path) -> None
     for pwd in ("link", "link/sub"):
         found = in_place({**env, "PWD": f"{tmp_path}/{pwd}"}, tmp_path / "real", PLACE)
         assert found["PYTHONPATH"] == f"{PLACE}/src:{PLACE}/src"
-    assert f"{tmp_path}/link" in in_place(env, tmp_path / "real", PLACE)["PYTHONPATH"]  # cron has no PWD
+    assert (
+        f"{tmp_path}/link" in in_place(env, tmp_path / "real", PLACE)["PYTHONPATH"]
+    )  # cron has no PWD
 
 
 def test_the_active_environment_of_the_project_is_the_one_that_setup_makes() -> None:
-    env = {**ELSEWHERE, "VIRTUAL_ENV": f"{HOME}/.venv", "PATH": f"{HOME}/.venv/bin:/usr/bin"}
+    env = {
+        **ELSEWHERE,
+        "VIRTUAL_ENV": f"{HOME}/.venv",
+        "PATH": f"{HOME}/.venv/bin:/usr/bin",
+    }
     found = in_place(env, HOME, PLACE)
-    assert (found["VIRTUAL_ENV"], found["PATH"]) == (f"{PLACE}/.venv", f"{PLACE}/.venv/bin:/usr/bin")
+    assert (found["VIRTUAL_ENV"], found["PATH"]) == (
+        f"{PLACE}/.venv",
+        f"{PLACE}/.venv/bin:/usr/bin",
+    )
 
 
-@pytest.mark.parametrize("path", ["/venvs/x/bin:/usr/bin", "/venvs/x/bin/:/usr/bin", "/usr/bin:/venvs/x/bin"])
+@pytest.mark.parametrize(
+    "path", ["/venvs/x/bin:/usr/bin", "/venvs/x/bin/:/usr/bin", "/usr/bin:/venvs/x/bin"]
+)
 def test_an_active_environment_elsewhere_is_left(path: str) -> None:
-    found = in_place({**ELSEWHERE, "VIRTUAL_ENV": "/venvs/x", "PATH": path}, HOME, PLACE)
+    found = in_place(
+        {**ELSEWHERE, "VIRTUAL_ENV": "/venvs/x", "PATH": path}, HOME, PLACE
+    )
     assert "VIRTUAL_ENV" not in found and found["PATH"] == "/usr/bin"
 
 
@@ -79,44 +97,76 @@ def test_a_path_of_nothing_but_that_environment_is_the_system_s_own() -> None:
 
 
 def test_places_share_no_cache_of_installed_files_and_no_build_folder() -> None:
-    shared = {"CARGO_TARGET_DIR": "/big/target", "UV_PROJECT_ENVIRONMENT": "/venvs/shop"}
+    shared = {
+        "CARGO_TARGET_DIR": "/big/target",
+        "UV_PROJECT_ENVIRONMENT": "/venvs/shop",
+    }
     found = in_place({**ELSEWHERE, **shared, "UV_LINK_MODE": "hardlink"}, HOME, PLACE)
-    assert found["CARGO_TARGET_DIR"] == f"{PLACE}/target" and found["UV_LINK_MODE"] == "copy"
+    assert (
+        found["CARGO_TARGET_DIR"] == f"{PLACE}/target"
+        and found["UV_LINK_MODE"] == "copy"
+    )
     assert found["UV_PROJECT_ENVIRONMENT"] == f"{PLACE}/.venv"
     assert found["pnpm_config_package_import_method"] == "copy"
     assert found["CONDA_ALWAYS_COPY"] == found["MAMBA_ALWAYS_COPY"] == "true"
-    assert found["POETRY_VIRTUALENVS_IN_PROJECT"] == found["PIPENV_VENV_IN_PROJECT"] == "1"
+    assert (
+        found["POETRY_VIRTUALENVS_IN_PROJECT"] == found["PIPENV_VENV_IN_PROJECT"] == "1"
+    )
     assert "CARGO_TARGET_DIR" not in in_place(ELSEWHERE, HOME, PLACE)
     found = in_place({**ELSEWHERE, "CARGO_TARGET_DIR": "../target"}, HOME, PLACE)
     assert found["CARGO_TARGET_DIR"] == f"{PLACE}/target"
     own = {"CARGO_TARGET_DIR": "build", "UV_PROJECT_ENVIRONMENT": f"{HOME}/.venv-3.12"}
-    found = in_place({**ELSEWHERE, **own}, HOME, PLACE)  # these are a place's own already
-    assert found["CARGO_TARGET_DIR"] == "build" and found["UV_PROJECT_ENVIRONMENT"] == f"{PLACE}/.venv-3.12"
+    found = in_place(
+        {**ELSEWHERE, **own}, HOME, PLACE
+    )  # these are a place's own already
+    assert (
+        found["CARGO_TARGET_DIR"] == "build"
+        and found["UV_PROJECT_ENVIRONMENT"] == f"{PLACE}/.venv-3.12"
+    )
 
 
 def test_npm_is_told_nothing_of_pnpm_where_there_is_none(tmp_path: Path) -> None:
     """It warns of settings that it does not know, in every check."""
-    assert not [name for name in in_place(ELSEWHERE, tmp_path, PLACE) if name.startswith("npm_config")]
+    assert not [
+        name
+        for name in in_place(ELSEWHERE, tmp_path, PLACE)
+        if name.startswith("npm_config")
+    ]
     (tmp_path / "pnpm-lock.yaml").touch()
-    assert in_place(ELSEWHERE, tmp_path, PLACE)["npm_config_package_import_method"] == "copy"
+    assert (
+        in_place(ELSEWHERE, tmp_path, PLACE)["npm_config_package_import_method"]
+        == "copy"
+    )
 
 
-def test_what_agents_and_checks_install_with_bun_comes_from_a_cache_of_the_place() -> None:
-    """What `setup` links from the person's cache gets copies, but nobody copies what they link."""
-    assert in_place(ELSEWHERE, HOME, PLACE)["BUN_INSTALL_CACHE_DIR"].startswith(f"{PLACE}/node_modules/")
-    assert shared_caches({"BUN_INSTALL_CACHE_DIR": "/mine"}) == {"BUN_INSTALL_CACHE_DIR": "/mine"}
+def test_what_agents_and_checks_install_with_bun_comes_from_a_cache_of_the_place() -> (
+    None
+):
+    """What `setup` links from the person's cache gets copies, but nobody copies what
+    they link."""
+    assert in_place(ELSEWHERE, HOME, PLACE)["BUN_INSTALL_CACHE_DIR"].startswith(
+        f"{PLACE}/node_modules/"
+    )
+    assert shared_caches({"BUN_INSTALL_CACHE_DIR": "/mine"}) == {
+        "BUN_INSTALL_CACHE_DIR": "/mine"
+    }
     assert shared_caches({}) == {"BUN_INSTALL_CACHE_DIR": ""}  # its own default
 
 
-def test_pip_installs_nothing_into_a_python_that_all_share_unless_a_person_said_so() -> None:
+def test_pip_installs_nothing_into_a_python_that_all_share_unless_a_person_said_so() -> (
+    None
+):
     assert in_place(ELSEWHERE, HOME, PLACE)["PIP_REQUIRE_VIRTUALENV"] == "1"
     own = {**ELSEWHERE, "PIP_REQUIRE_VIRTUALENV": "0"}
     assert in_place(own, HOME, PLACE)["PIP_REQUIRE_VIRTUALENV"] == "0"
 
 
 @pytest.mark.parametrize(
-    ("name", "slot"), [("work-1", 1), ("work-12", 12), ("room-1", 0), ("room-7", 0), ("role", 65)]
+    ("name", "slot"),
+    [("work-1", 1), ("work-12", 12), ("room-1", 0), ("room-7", 0), ("role", 65)],
 )
 def test_a_place_has_a_name_and_a_small_number(name: str, slot: int) -> None:
     found = in_place(ELSEWHERE, HOME, PLACE.with_name(name))
-    assert (found["RALPH_PLACE"], found["RALPH_SLOT"]) == (name, str(slot)) and slot_of(Path(name)) == slot
+    assert (found["RALPH_PLACE"], found["RALPH_SLOT"]) == (name, str(slot)) and slot_of(
+        Path(name)
+    ) == slot

@@ -52,17 +52,33 @@ def done(worked: Repo) -> Iterator[Repo]:
 
 
 def test_a_plan_that_is_done_loses_its_places_and_nothing_else(done: Repo) -> None:
-    before = done.git("for-each-ref"), done.git("status", "--porcelain"), done.read("prd.json")
+    before = (
+        done.git("for-each-ref"),
+        done.git("status", "--porcelain"),
+        done.read("prd.json"),
+    )
     assert places(done) == ["plan.json", done.room.name, "work-1"]
     code, said = clean(done, "-n")
-    assert code == 0 and said.startswith(f"would remove {done.places}: ") and "it would free" in said
+    assert (
+        code == 0
+        and said.startswith(f"would remove {done.places}: ")
+        and "it would free" in said
+    )
     assert places(done) == ["plan.json", done.room.name, "work-1"]
     code, said = clean(done)
     first, last = said.splitlines()
-    assert code == 0 and first.startswith(f"removed {done.places}: ") and first.endswith("prd.json is done")
+    assert (
+        code == 0
+        and first.startswith(f"removed {done.places}: ")
+        and first.endswith("prd.json is done")
+    )
     assert last.startswith("freed ") and last.endswith(" MB")
     assert not done.places.exists()
-    assert (done.git("for-each-ref"), done.git("status", "--porcelain"), done.read("prd.json")) == before
+    assert (
+        done.git("for-each-ref"),
+        done.git("status", "--porcelain"),
+        done.read("prd.json"),
+    ) == before
     assert clean(done) == (0, "freed 0.0 MB\n")
     done.plan({"passes": True}, {"checks": ["grep -q good T2.txt"]})
     assert done.run(done.agent(WORK))[0] == 0  # they are made again
@@ -73,7 +89,11 @@ def test_a_branch_that_was_squashed_into_head_is_merged(done: Repo) -> None:
     done.git("merge", "-q", "--squash", "ralph/p")
     done.git("commit", "-qm", "squashed")
     code, said = clean(done)
-    assert code == 0 and said.startswith(f"removed {done.places}: ") and not done.places.exists(), said
+    assert (
+        code == 0
+        and said.startswith(f"removed {done.places}: ")
+        and not done.places.exists()
+    ), said
 
 
 STAYS: dict[str, tuple[Callable[[Repo], object], str]] = {
@@ -94,14 +114,19 @@ def test_a_plan_that_is_not_done_keeps_its_places(done: Repo, name: str) -> None
 
 
 def test_a_plan_with_a_loop_at_work_is_left_alone(done: Repo) -> None:
-    hangs = "(OUT / 'on').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.02)\n" + WORK
+    hangs = (
+        "(OUT / 'on').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.02)\n"
+        + WORK
+    )
     done.plan({"passes": True}, {"checks": ["test -f T2.txt"]})
     process = done.start("run", "-q", "--agent", done.agent(hangs))
     done.wait_for("../on")
     plan = done.read("prd.json")
     (done.path / "prd.json").unlink()
     code, said = clean(done)
-    assert code == 0 and f"left {done.places}: `ralph run` is at work on this plan" in said, said
+    assert (
+        code == 0 and f"left {done.places}: `ralph run` is at work on this plan" in said
+    ), said
     done.write("prd.json", plan)
     done.write("../go", "")
     assert process.wait(30) == 0 and done.passed() == ["T1", "T2"]
@@ -115,13 +140,23 @@ def test_work_that_is_nowhere_else_is_parked(done: Repo) -> None:
     (done.workspace / "a.txt").unlink()
     code, said = clean(done)
     (ref,) = parked(done)
-    assert code == 0 and f"parked what was in {done.workspace} and nowhere else: {ref}" in said
-    assert done.git("diff", "--name-status", "main", ref).split() == ["D", "a.txt", "A", "half.txt"]
+    assert (
+        code == 0
+        and f"parked what was in {done.workspace} and nowhere else: {ref}" in said
+    )
+    assert done.git("diff", "--name-status", "main", ref).split() == [
+        "D",
+        "a.txt",
+        "A",
+        "half.txt",
+    ]
     assert not done.places.exists()
 
 
 @pytest.mark.parametrize("gone", ["plan", "plan and private folder", "worktree"])
-def test_of_a_plan_that_is_gone_an_attempt_that_was_cut_off_is_parked(repo: Repo, gone: str) -> None:
+def test_of_a_plan_that_is_gone_an_attempt_that_was_cut_off_is_parked(
+    repo: Repo, gone: str
+) -> None:
     """Its files are in the workspace alone: no verdict, no ref."""
     home = repo
     if gone == "worktree":
@@ -130,7 +165,10 @@ def test_of_a_plan_that_is_gone_an_attempt_that_was_cut_off_is_parked(repo: Repo
         vars(home).update({**vars(repo), "path": repo.outside / "repo-linked/repo"})
     home.plan({"checks": ["false"]})
     process = home.start(
-        "run", "-q", "--agent", home.agent("P('half.txt').touch(); (OUT / 'on').touch(); time.sleep(60)")
+        "run",
+        "-q",
+        "--agent",
+        home.agent("P('half.txt').touch(); (OUT / 'on').touch(); time.sleep(60)"),
     )
     repo.wait_for("../on")
     process.send_signal(signal.SIGKILL)
@@ -164,13 +202,20 @@ def test_secrets_that_were_copied_are_not_parked(done: Repo) -> None:
     (done.workspace / "half.txt").write_text("half\n")
     assert clean(done)[0] == 0
     (ref,) = parked(done)
-    assert done.git("ls-tree", "-r", "--name-only", ref).split() == ["T1.txt", "a.txt", "half.txt"]
+    assert done.git("ls-tree", "-r", "--name-only", ref).split() == [
+        "T1.txt",
+        "a.txt",
+        "half.txt",
+    ]
 
 
 def test_work_that_git_cannot_take_stays_and_is_named(done: Repo) -> None:
     os.mkfifo(done.workspace / "fifo")
     code, said = clean(done)
-    assert code == 4 and f"left {done.places}: git cannot add fifo; it was removed; check" in said
+    assert (
+        code == 4
+        and f"left {done.places}: git cannot add fifo; it was removed; check" in said
+    )
     assert places(done) == ["plan.json", done.room.name, "work-1"]
     assert clean(done)[0] == 0 and not done.places.exists()  # the FIFO is gone now
 
@@ -185,10 +230,19 @@ def test_a_kill_at_any_call_loses_nothing(done: Repo) -> None:
                 assert done.run(done.agent(f"P('{at}{how}.txt').touch()"))[0] == 0
                 done.git("merge", "-q", "ralph/p")
             (done.workspace / "half.txt").write_text(f"{at} {how}\n")
-            given: Any = {"CRASH_COUNT": str(done.outside / "count"), "CRASH_AT": str(at), "CRASH_HOW": how}
+            given: Any = {
+                "CRASH_COUNT": str(done.outside / "count"),
+                "CRASH_AT": str(at),
+                "CRASH_HOW": how,
+            }
             (done.outside / "count").unlink(missing_ok=True)
             before = parked(done)
-            killed += done.ralph("clean", first="import tests.crash_driver", **given).returncode < 0
+            killed += (
+                done.ralph(
+                    "clean", first="import tests.crash_driver", **given
+                ).returncode
+                < 0
+            )
             assert clean(done)[0] == 0 and not done.places.exists()
             (ref,) = [ref for ref in parked(done) if ref not in before]
             assert done.git("show", f"{ref}:half.txt") == f"{at} {how}\n" and done.git(
@@ -207,13 +261,18 @@ def other(repo: Repo) -> Repo:
     return made
 
 
-def test_the_places_of_a_repository_that_is_not_there_are_named_and_stay(done: Repo) -> None:
+def test_the_places_of_a_repository_that_is_not_there_are_named_and_stay(
+    done: Repo,
+) -> None:
     """It may be gone, or on a disk that is not mounted now."""
     here = other(done)
     assert clean(here) == (0, "freed 0.0 MB\n")  # it is another repository's business
     shutil.rmtree(done.path)
     code, said = clean(here)
-    assert code == 0 and f"left {done.places}: its repository {done.path}/.git is not there" in said
+    assert (
+        code == 0
+        and f"left {done.places}: its repository {done.path}/.git is not there" in said
+    )
     assert len(places(done)) == 3
 
 
@@ -261,7 +320,11 @@ def test_what_ralph_did_not_make_stays(done: Repo, name: str) -> None:
     change(done)
     precious(done)
     code, said = clean(done)
-    assert code == 4 and f"left {done.places}: ralph did not make {done.places / left}; move it away" in said
+    assert (
+        code == 4
+        and f"left {done.places}: ralph did not make {done.places / left}; move it away"
+        in said
+    )
     assert left in places(done)
     assert (done.outside / "precious/file").read_text() == "mine"
 
@@ -276,20 +339,27 @@ NOTES: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("name", NOTES)
-def test_a_folder_with_a_note_that_is_not_its_own_is_not_touched(done: Repo, name: str) -> None:
+def test_a_folder_with_a_note_that_is_not_its_own_is_not_touched(
+    done: Repo, name: str
+) -> None:
     note = done.places / "plan.json"
     said = NOTES[name](json.loads(note.read_text()))
     note.write_text(json.dumps(said)) if said is not None else note.unlink()
     (done.outside / "state/ralph/mine.txt").touch()
     (done.outside / "state/ralph/mine").mkdir()
     assert clean(done) == (0, "freed 0.0 MB\n")
-    assert {done.room.name, "work-1"} <= {*places(done)} and (done.outside / "state/ralph/mine").is_dir()
+    assert {done.room.name, "work-1"} <= {*places(done)} and (
+        done.outside / "state/ralph/mine"
+    ).is_dir()
 
 
 def test_a_link_in_the_place_of_the_places(done: Repo) -> None:
     shutil.move(done.places, done.outside / "moved")
     done.places.symlink_to(done.outside / "moved")
-    assert clean(done) == (0, "freed 0.0 MB\n") and (done.outside / "moved/work-1").is_dir()
+    assert (
+        clean(done) == (0, "freed 0.0 MB\n")
+        and (done.outside / "moved/work-1").is_dir()
+    )
 
 
 def test_folders_that_are_closed_go_too(done: Repo) -> None:
@@ -303,7 +373,12 @@ def test_folders_that_are_closed_go_too(done: Repo) -> None:
 def test_one_plan_of_several(done: Repo) -> None:
     task = {"id": "x", "title": "x", "passes": False, "checks": ["test -f x.txt"]}
     done.write("plans/prd.json", json.dumps({"project": "x", "userStories": [task]}))
-    assert done.ralph("run", "-q", "--prd", "plans/prd.json", "--agent", done.agent(WORK)).returncode == 0
+    assert (
+        done.ralph(
+            "run", "-q", "--prd", "plans/prd.json", "--agent", done.agent(WORK)
+        ).returncode
+        == 0
+    )
     done.git("merge", "-q", "ralph/x")
     code, said = clean(done, "--prd", "plans/prd.json")
     assert code == 0 and "plans/prd.json is done" in said and done.places.exists()
@@ -312,10 +387,17 @@ def test_one_plan_of_several(done: Repo) -> None:
 
 def test_outside_of_a_repository(done: Repo) -> None:
     done.path = done.outside
-    assert clean(done) == (2, "ralph: there is no git repository here; cd to the one whose plans are done\n")
+    assert clean(done) == (
+        2,
+        "ralph: there is no git repository here; cd to the one whose plans are done\n",
+    )
 
 
 def test_a_clean_that_parks_nothing_is_caught(done: Repo) -> None:
     (done.workspace / "half.txt").write_text("half\n")
-    clean(done, first="from _ralph.commands import clean\nclean._park = lambda *_: None")
-    assert parked(done) == []  # what test_work_that_is_nowhere_else_is_parked asserts is false now
+    clean(
+        done, first="from _ralph.commands import clean\nclean._park = lambda *_: None"
+    )
+    assert (
+        parked(done) == []
+    )  # what test_work_that_is_nowhere_else_is_parked asserts is false now

@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def demo(folder: Path, mark: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    """Run the demo with no home, no locale and with variables that would lead it astray."""
+    """Run the demo with no home, no locale and with variables that would lead it
+    astray."""
     odd = {
         "HOME": "/nonexistent", "LC_ALL": "C", "PYTHONPATH": str(ROOT), "DEMO_TEST": mark,
         "GIT_DIR": "/nonexistent", "RALPH_RUN_AGENT": "false",
@@ -32,11 +33,15 @@ def demo(folder: Path, mark: str = "", **env: str) -> subprocess.CompletedProces
 
 def told_to_type(said: str) -> str:
     """The commands that the demo ends with, for its own repository."""
-    return said.partition("Answer the question")[2].partition("\n")[2].partition("\n\n")[0]
+    return (
+        said.partition("Answer the question")[2].partition("\n")[2].partition("\n\n")[0]
+    )
 
 
 def git(folder: Path, *words: str) -> list[str]:
-    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", *words], cwd=folder, capture_output=True, text=True, check=True
+    )
     return done.stdout.splitlines()
 
 
@@ -62,9 +67,17 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
 
     said = " ".join(done.stdout.split())
     assert "The agent is a script" in said and "no model, no key" in said
-    assert "the agent is still running" in said and "Processes left of all that: 0." in said
-    green = [done.stdout.index(words) for words in ("and it is green", "! out is ignored", "Act 3.")]
-    assert green == sorted(green), "T-2 passed for the agent, and failed in the clean room"
+    assert (
+        "the agent is still running" in said
+        and "Processes left of all that: 0." in said
+    )
+    green = [
+        done.stdout.index(words)
+        for words in ("and it is green", "! out is ignored", "Act 3.")
+    ]
+    assert green == sorted(green), (
+        "T-2 passed for the agent, and failed in the clean room"
+    )
     assert "passed | " in said and "$0.07" in said and "at least $0.07" in said
     assert f"it asks: {QUESTION}" in said and "todo: 4 of 5 passed, 1 blocked" in said
     assert f"$ ralph report {folder}/.ralph/report.html" in said
@@ -81,15 +94,24 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
         f"{task['id']}: {task['title']}" for task in tasks[:4]
     ]
     assert git(folder, "diff", "--name-only", "main", "ralph/todo") == ["todo.py"]
-    assert git(folder, "status", "--porcelain") == [" M prd.json", " M todo.py", "?? progress.txt"]
+    assert git(folder, "status", "--porcelain") == [
+        " M prd.json",
+        " M todo.py",
+        "?? progress.txt",
+    ]
     assert [line for line in git(folder, "diff", "todo.py") if line.startswith(("+", "-"))][2:] == [
         "+", "+", "+def colours(  # half of an idea of mine", "+", "+def colours(  # half of an idea of mine",
     ]  # fmt: skip
 
     clone = tmp_path / "clone"
     git(folder, "clone", "-q", "--branch", "ralph/todo", str(folder), str(clone))
-    names = [f"test_todo.Test{name}" for name in ("Basics", "Urgent", "Count", "Done", "Find")]
-    subprocess.run([sys.executable, "-m", "unittest", "-q", *names], cwd=clone, check=True)
+    names = [
+        f"test_todo.Test{name}"
+        for name in ("Basics", "Urgent", "Count", "Done", "Find")
+    ]
+    subprocess.run(
+        [sys.executable, "-m", "unittest", "-q", *names], cwd=clone, check=True
+    )
 
     notes = (folder / "progress.txt").read_text("utf-8")
     verdicts = re.findall(r"\| (T-\d) .* \| (failed|passed|interrupted)", notes)
@@ -97,12 +119,19 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
         ("T-1", "failed"), ("T-1", "passed"), ("T-2", "failed"), ("T-2", "passed"), ("T-3", "passed"),
         ("T-4", "interrupted"), ("T-4", "interrupted"), ("T-4", "passed"), ("T-5", "failed"), ("T-5", "failed"),
     ]  # fmt: skip
-    assert re.findall(r"^- restored: (.*)", notes, re.MULTILINE) == [  # those of the first attempt alone
+    assert re.findall(
+        r"^- restored: (.*)", notes, re.MULTILINE
+    ) == [  # those of the first attempt alone
         "test_todo.py",
         "prd.json (T-1, T-2, T-3, T-4 and 1 more had been set to pass; what is changed in it does not count)",
     ]
 
-    env = {"PATH": os.environ["PATH"], "HOME": str(scratch), "RALPH_PLACES": str(scratch), "GIT_PAGER": "cat"}
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(scratch),
+        "RALPH_PLACES": str(scratch),
+        "GIT_PAGER": "cat",
+    }
     words = ["/bin/sh", "-e", "-c", told_to_type(done.stdout)]
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr

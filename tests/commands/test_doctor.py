@@ -41,7 +41,9 @@ def found(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str]]:
     """The findings: level and line of each."""
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
     lines = re.findall(r"^(ok|warning|error) +(.*)$", done.stdout, re.MULTILINE)
-    assert done.returncode == (2 if any(level == "error" for level, _ in lines) else 0), done.stdout
+    assert done.returncode == (
+        2 if any(level == "error" for level, _ in lines) else 0
+    ), done.stdout
     return lines
 
 
@@ -55,7 +57,8 @@ def errors(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 # ---------------------------------------------------------------- findings
 
-# What is done to a good workspace, how doctor is called, the one error, and what is still looked at.
+# What is done to a good workspace, how doctor is called, the one error, and what is
+# still looked at.
 TROUBLES: dict[str, tuple[str, list[str], str]] = {
     "nothing": ("", [], ""),
     "no plan": ("rm prd.json", [], "prd.json"),
@@ -77,7 +80,9 @@ TROUBLES: dict[str, tuple[str, list[str], str]] = {
 
 
 @pytest.mark.parametrize("name", sample(TROUBLES, 2))
-def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(repo: Repo, name: str) -> None:
+def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(
+    repo: Repo, name: str
+) -> None:
     prepare, words, said = TROUBLES[name]
     repo.plan(OWN, branchName="work")
     repo.write(".gitignore", "prd.json\nprogress.txt\n.ralph/\n")
@@ -98,12 +103,17 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(repo: Repo, n
     ("prepare", "said"),
     [("echo noise > .git/HEAD", "git cannot work here"), ("rm -rf .git", "not in a git repository; cd to your project, or start one: git init")],
 )  # fmt: skip
-def test_without_a_repository_there_is_nothing_to_look_at(repo: Repo, prepare: str, said: str) -> None:
+def test_without_a_repository_there_is_nothing_to_look_at(
+    repo: Repo, prepare: str, said: str
+) -> None:
     repo.plan(OWN)
     subprocess.run(["sh", "-ec", prepare], cwd=repo.path, check=True)
     done = repo.ralph("doctor", "-v", "--agent", "true")
     assert (
-        done.returncode == 2 and said in done.stderr and done.stdout == "" and "Traceback" not in done.stderr
+        done.returncode == 2
+        and said in done.stderr
+        and done.stdout == ""
+        and "Traceback" not in done.stderr
     )
 
 
@@ -117,16 +127,28 @@ def test_without_git_home_or_a_known_user_it_says_so(repo: Repo) -> None:
     assert done.returncode == 2 and "git is not installed" in done.stderr
     doctor = f"{sys.executable} -m ralph doctor --agent true"
     nobody = ["unshare", "--user", "--map-user=54321", *doctor.split()]
-    env = {key: value for key, value in repo.env.items() if key not in ("HOME", "XDG_STATE_HOME")}
-    done = subprocess.run(nobody, cwd=repo.path, env=env, capture_output=True, text=True, timeout=60)
+    env = {
+        key: value
+        for key, value in repo.env.items()
+        if key not in ("HOME", "XDG_STATE_HOME")
+    }
+    done = subprocess.run(
+        nobody, cwd=repo.path, env=env, capture_output=True, text=True, timeout=60
+    )
     if "unshare" in done.stderr:
         pytest.skip("needs user namespaces")
     assert done.returncode == 2 and "set HOME or XDG_STATE_HOME" in done.stderr
 
 
 def test_a_check_that_was_begun_ends_with_doctor(repo: Repo) -> None:
-    repo.plan({"checks": [f"touch {repo.outside}/begun; (setsid sleep 600 &); sleep 600"]})
-    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
+    repo.plan(
+        {"checks": [f"touch {repo.outside}/begun; (setsid sleep 600 &); sleep 600"]}
+    )
+    for number, code in (
+        (signal.SIGINT, 130),
+        (signal.SIGTERM, 143),
+        (signal.SIGKILL, -9),
+    ):
         (repo.outside / "begun").unlink(missing_ok=True)
         process = repo.start("doctor", "-v", "--agent", repo.agent(WORKS))
         repo.wait_for("../begun")
@@ -140,7 +162,13 @@ def test_a_closed_pipe_is_no_trouble(repo: Repo) -> None:
     repo.plan(OWN)
     line = f"{sys.executable} -m ralph doctor --agent true | head -n 1"
     done = subprocess.run(
-        line, shell=True, cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=60
+        line,
+        shell=True,
+        cwd=repo.path,
+        env=repo.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.stderr == "" and done.stdout.startswith(("warning", "trying"))
 
@@ -150,7 +178,11 @@ def test_checks_run_where_a_run_would_run_them(repo: Repo) -> None:
     place = Path("/var/tmp") / f".ralph-test-{os.getpid()}"  # read-only inside
     repo.plan({"checks": [f"touch {place}"]})
     try:
-        assert says(repo.ralph("doctor", "-v", "--agent", "true", "--sandbox", "bwrap"), "ok", "red now")
+        assert says(
+            repo.ralph("doctor", "-v", "--agent", "true", "--sandbox", "bwrap"),
+            "ok",
+            "red now",
+        )
         assert not place.exists()
         assert says(repo.ralph("doctor", "-v", "--agent", "true"), "ok", "green now")
     finally:
@@ -158,13 +190,19 @@ def test_checks_run_where_a_run_would_run_them(repo: Repo) -> None:
 
 
 @pytest.mark.skipif(bool(works()), reason=works())
-def test_a_sandbox_that_cannot_be_is_an_error_and_no_check_runs_outside_of_it(repo: Repo) -> None:
+def test_a_sandbox_that_cannot_be_is_an_error_and_no_check_runs_outside_of_it(
+    repo: Repo,
+) -> None:
     repo.plan({"checks": ["touch ../ran"]})
     repo.tool("bwrap", "echo no namespaces >&2; exit 1")
     done = repo.ralph("doctor", "-v", "--agent", "true", "--sandbox", "bwrap")
     assert len(errors(done)) == 1 and "no namespaces" in errors(done)[0]
     assert not (repo.outside / "ran").exists()
-    assert says(repo.ralph("doctor", "-v", "--agent", "true"), "ok", "off, and not possible here")
+    assert says(
+        repo.ralph("doctor", "-v", "--agent", "true"),
+        "ok",
+        "off, and not possible here",
+    )
 
 
 def test_full_permissions_as_root_need_what_the_row_says(repo: Repo) -> None:
@@ -200,10 +238,14 @@ def everything_at_home(repo: Repo) -> dict[str, bytes]:
         folders[:] = [
             name
             for name in folders
-            if name not in (".ralph", "objects", "info") and Path(folder, name) != repo.path / ".git/ralph"
+            if name not in (".ralph", "objects", "info")
+            and Path(folder, name) != repo.path / ".git/ralph"
         ]
         found |= {
-            os.path.relpath(Path(folder, name), repo.path): Path(folder, name).read_bytes() for name in names
+            os.path.relpath(Path(folder, name), repo.path): Path(
+                folder, name
+            ).read_bytes()
+            for name in names
         }
     found.pop(".git/info/exclude", None)  # where git is told of ralph's logs
     return found
@@ -219,28 +261,48 @@ def test_both_places_are_made_and_checks_run_in_the_room(repo: Repo) -> None:
     before = everything_at_home(repo)
     done = repo.ralph("doctor", "-v", "--agent", "true")
     assert says(
-        done, "ok", f"agents work in {repo.workspace}, checks run in {repo.room}; setup is green there"
+        done,
+        "ok",
+        f"agents work in {repo.workspace}, checks run in {repo.room}; setup is green there",
     )
-    assert says(done, "ok", "green now") and says(done, "warning", "the agent will not see them: mine.txt")
-    assert seen.read_text() == f"setup in {repo.room}\n{repo.room}\nsetup in {repo.workspace}\n"
-    assert (repo.workspace / "a.txt").read_text() == "a\n" and (repo.workspace / "made").exists()
-    assert everything_at_home(repo) == before and not (repo.path / "progress.txt").exists()
+    assert says(done, "ok", "green now") and says(
+        done, "warning", "the agent will not see them: mine.txt"
+    )
+    assert (
+        seen.read_text()
+        == f"setup in {repo.room}\n{repo.room}\nsetup in {repo.workspace}\n"
+    )
+    assert (repo.workspace / "a.txt").read_text() == "a\n" and (
+        repo.workspace / "made"
+    ).exists()
+    assert (
+        everything_at_home(repo) == before and not (repo.path / "progress.txt").exists()
+    )
     again = repo.ralph("doctor", "-v", "--agent", "true")
-    assert not errors(again) and seen.read_text().count("setup") == 2, "it runs once in each place"
+    assert not errors(again) and seen.read_text().count("setup") == 2, (
+        "it runs once in each place"
+    )
 
 
 def test_a_setup_that_fails_is_an_error_with_the_end_of_its_output(repo: Repo) -> None:
     setup = "echo begin; seq 5000; echo 'ERESOLVE could not resolve'; exit 7"
     repo.plan({"checks": ["touch ../ran"]}, setup=setup)
     (wrong,) = errors(repo.ralph("doctor", "-v", "--agent", "true"))
-    assert wrong.startswith("places: setup failed with exit 7") and "ERESOLVE could not resolve" in wrong
+    assert (
+        wrong.startswith("places: setup failed with exit 7")
+        and "ERESOLVE could not resolve" in wrong
+    )
     (log,) = re.findall(r"all of it: (\S+)$", wrong)
     assert "begin" in Path(log).read_text()
     assert not (repo.places / "ran").exists() and not repo.workspace.exists()
 
 
-NODE = {"package.json": '{"dependencies": {"left-pad": "1"}}', "package-lock.json": "{}"}
-# Files of the project, the plan's own `setup`, its check (for all, or a task's), and how that is told.
+NODE = {
+    "package.json": '{"dependencies": {"left-pad": "1"}}',
+    "package-lock.json": "{}",
+}
+# Files of the project, the plan's own `setup`, its check (for all, or a task's), and
+# how that is told.
 LACKING: dict[str, tuple[dict[str, str], str, str, str, str]] = {
     "no program": ({}, "", "no-such-tool --x", "error", "install it, or let `setup` do it"),
     "not executable": ({"tool": "#!/bin/sh"}, "", "./tool", "error", "install it, or let `setup` do it"),
@@ -280,9 +342,13 @@ def test_a_check_that_cannot_run_is_no_honest_red(repo: Repo, name: str) -> None
 
 
 def test_a_check_that_changes_files_is_named(repo: Repo) -> None:
-    repo.plan({"checks": [{"name": "sly", "run": "echo more >> a.txt"}, "grep -qx a a.txt"]})
+    repo.plan(
+        {"checks": [{"name": "sly", "run": "echo more >> a.txt"}, "grep -qx a a.txt"]}
+    )
     done = repo.ralph("doctor", "-v", "--agent", "true")
-    assert says(done, "warning", "check sly changed a.txt; put back") and says(done, "ok", "a.txt: green now")
+    assert says(done, "warning", "check sly changed a.txt; put back") and says(
+        done, "ok", "a.txt: green now"
+    )
 
 
 def test_checks_see_what_a_run_would_begin_with(repo: Repo) -> None:
@@ -291,19 +357,26 @@ def test_checks_see_what_a_run_would_begin_with(repo: Repo) -> None:
     repo.commit("b")
     repo.plan({"checks": ["test -f b.txt"]})
     assert says(repo.ralph("doctor", "-v", "--agent", "true"), "ok", "green now")
-    assert repo.git("rev-parse", "ralph/p") == repo.git("rev-parse", "main~1"), "doctor moves no branch"
+    assert repo.git("rev-parse", "ralph/p") == repo.git("rev-parse", "main~1"), (
+        "doctor moves no branch"
+    )
 
 
 def test_a_loop_at_work_is_not_disturbed(repo: Repo) -> None:
     seen, out = repo.outside / "seen", str(repo.outside)
-    repo.plan({"checks": [f"echo check >> {seen}; test -f T1.txt"]}, setup=f"echo setup >> {seen}")
+    repo.plan(
+        {"checks": [f"echo check >> {seen}; test -f T1.txt"]},
+        setup=f"echo setup >> {seen}",
+    )
     agent = f"P({out!r}, 'on').touch()\nwhile not P({out!r}, 'go').exists(): time.sleep(0.05)\nP(f'{{task}}.txt').touch()"
     process = repo.start("run", "--agent", repo.agent(agent))
     repo.wait_for("../on")
     before = seen.read_text()
     done = repo.ralph("doctor", "-v", "--agent", "true")
     assert says(
-        done, "warning", f"`ralph run` is at work here (pid {process.pid}), so setup and checks were not run"
+        done,
+        "warning",
+        f"`ralph run` is at work here (pid {process.pid}), so setup and checks were not run",
     )
     assert seen.read_text() == before
     (repo.outside / "go").touch()
@@ -316,9 +389,16 @@ def test_nobody_else_works_in_the_places_meanwhile(repo: Repo) -> None:
     process = repo.start("doctor", "-v", "--agent", "true")
     repo.wait_for("../on")
     code, _, err = repo.run("true")
-    assert code == 75 and f"`ralph doctor` is at work on this plan (pid {process.pid}" in err
+    assert (
+        code == 75
+        and f"`ralph doctor` is at work on this plan (pid {process.pid}" in err
+    )
     assert "no run yet" in repo.ralph("status").stdout, "it is no loop"
-    assert says(repo.ralph("doctor", "-v", "--agent", "true"), "warning", "`ralph doctor` is at work here")
+    assert says(
+        repo.ralph("doctor", "-v", "--agent", "true"),
+        "warning",
+        "`ralph doctor` is at work here",
+    )
     (repo.outside / "go").touch()
     assert process.wait(30) == 0
     assert "set here and not there: RALPH_RUN_ID" not in process.communicate()[0]
@@ -326,7 +406,9 @@ def test_nobody_else_works_in_the_places_meanwhile(repo: Repo) -> None:
 
 def test_what_a_cut_off_run_left_is_there_for_the_next(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
-    agent = repo.agent(f"P('T1.txt').touch(); P({str(repo.outside)!r}, 'on').touch(); time.sleep(60)")
+    agent = repo.agent(
+        f"P('T1.txt').touch(); P({str(repo.outside)!r}, 'on').touch(); time.sleep(60)"
+    )
     process = repo.start("run", "--agent", agent)
     repo.wait_for("../on")
     process.kill()
@@ -335,7 +417,9 @@ def test_what_a_cut_off_run_left_is_there_for_the_next(repo: Repo) -> None:
     assert not errors(repo.ralph("doctor", "-v", "--agent", "true"))
     assert (repo.workspace / "T1.txt").exists()
     assert repo.run(repo.agent("sys.exit(1)"))[0] == 0
-    assert repo.verdicts() == ["T1 interrupted", "T1 passed"], "no agent was paid for again"
+    assert repo.verdicts() == ["T1 interrupted", "T1 passed"], (
+        "no agent was paid for again"
+    )
 
 
 # ---------------------------------------------------------------- what a run would say at its start
@@ -345,7 +429,9 @@ def told_by_both(repo: Repo, *several: str, level: str = "warning") -> bool:
     """Whether doctor and the start of a run tell of all that; both do, or neither."""
     doctor = repo.ralph("doctor", "-v", "--agent", "true")
     run = repo.ralph("run", "--agent", "true", "--max-iterations", "1")
-    told = {(words, says(doctor, level, words), words in run.stdout) for words in several}
+    told = {
+        (words, says(doctor, level, words), words in run.stdout) for words in several
+    }
     assert len({seen for _, *both in told for seen in both}) == 1, told
     return says(doctor, level, several[0])
 
@@ -368,14 +454,23 @@ def test_a_project_that_is_installed_from_home_is_refused_before_an_agent_is_pai
     (site,) = own.glob("lib/python*/site-packages")
     (site / "shop.pth").write_text(f"{repo.path}/src\n")
     repo.env["PATH"] = f"{own}/bin:{repo.env['PATH']}"
-    repo.plan({"checks": ["python3 -c 'raise SystemExit(1)'"]}, **({"setup": setup} if setup else {}))
+    repo.plan(
+        {"checks": ["python3 -c 'raise SystemExit(1)'"]},
+        **({"setup": setup} if setup else {}),
+    )
     said = f"{site}/shop.pth leads to {repo.path}/src: checks would test the files there and not the work"
     assert said in "".join(errors(repo.ralph("doctor", "-v", "--agent", "true")))
     if not setup:  # else it is looked at once setup has run
         done = repo.ralph("run", "--agent", repo.agent(WORKS))
-        assert done.returncode == 2 and said in done.stderr and not (repo.path / "progress.txt").exists()
+        assert (
+            done.returncode == 2
+            and said in done.stderr
+            and not (repo.path / "progress.txt").exists()
+        )
     repo.plan({"checks": [".venv/bin/python -m pytest; false"]}, setup="true")
-    assert not errors(repo.ralph("doctor", "-v", "--agent", "true")), "nothing here uses that Python"
+    assert not errors(repo.ralph("doctor", "-v", "--agent", "true")), (
+        "nothing here uses that Python"
+    )
 
 
 def test_what_leads_home_is_refused_by_both(repo: Repo) -> None:
@@ -403,14 +498,24 @@ GREEN = {
 
 
 @pytest.mark.parametrize("name", sample(GREEN, 2))
-def test_a_check_that_is_green_before_the_work_proves_nothing(repo: Repo, name: str) -> None:
+def test_a_check_that_is_green_before_the_work_proves_nothing(
+    repo: Repo, name: str
+) -> None:
     check, why = GREEN[name]
     repo.plan(
-        {"checks": [check]}, {"checks": ["test -f T2.txt", "true"]}, {"checks": [check], "passes": True}
+        {"checks": [check]},
+        {"checks": ["test -f T2.txt", "true"]},
+        {"checks": [check], "passes": True},
     )
-    lines = [line for level, line in found(repo.ralph("doctor", "--agent", "true")) if level == "warning"]
+    lines = [
+        line
+        for level, line in found(repo.ralph("doctor", "--agent", "true"))
+        if level == "warning"
+    ]
     (told,) = (line for line in lines if "green already" in line)
-    assert told.startswith(f"places: T1: its own check is green already, so {why}") or told.endswith(why)
+    assert told.startswith(
+        f"places: T1: its own check is green already, so {why}"
+    ) or told.endswith(why)
 
 
 def test_tasks_with_green_checks_are_named_together(repo: Repo) -> None:
@@ -432,7 +537,9 @@ def test_what_a_partial_clone_lacks(repo: Repo) -> None:
     words = [sys.executable, "-m", "ralph", "doctor", "--agent", "true"]
     said = "this is a partial clone; it lacks 1 file of the last 100 commits"
     for lacks in (True, False):
-        done = subprocess.run(words, cwd=clone, env=repo.env, capture_output=True, text=True)
+        done = subprocess.run(
+            words, cwd=clone, env=repo.env, capture_output=True, text=True
+        )
         assert says(done, "warning", said) == lacks, done.stdout
         repo.git("-C", str(clone), "fetch", "-q", "--refetch", "--no-filter")
 
@@ -444,12 +551,19 @@ def test_how_long_setup_takes_and_the_when_that_would_help(repo: Repo) -> None:
     repo.plan(OWN, setup="mix deps.get")
     done = repo.ralph("doctor", "--agent", "true")
     assert re.search(
-        r"^now +places: setup takes 1\.\d s, and runs again for each attempt", done.stdout, re.MULTILINE
+        r"^now +places: setup takes 1\.\d s, and runs again for each attempt",
+        done.stdout,
+        re.MULTILINE,
     )
-    assert 'write "setup": {"run": "mix deps.get", "when": ["mix.exs", "mix.lock"]}' in done.stdout
+    assert (
+        'write "setup": {"run": "mix deps.get", "when": ["mix.exs", "mix.lock"]}'
+        in done.stdout
+    )
     repo.plan(OWN, setup={"run": "mix deps.get", "when": ["mix.*"]})
     done = repo.ralph("doctor", "-v", "--agent", "true")
-    assert "runs again" not in done.stdout and says(done, "ok", "setup is green there (1.")
+    assert "runs again" not in done.stdout and says(
+        done, "ok", "setup is green there (1."
+    )
     repo.plan(OWN, setup="mix deps.get; true")
     assert "name them in its `when`" in repo.ralph("doctor", "--agent", "true").stdout
 
@@ -460,41 +574,71 @@ def test_keep_beside_a_setup_that_makes_the_room_anew_each_time(repo: Repo) -> N
     assert says(repo.ralph("doctor", "--agent", "true"), "warning", said)
     for other in ({"setup": {"run": "true", "when": ["a.txt"]}}, {}):
         repo.plan(OWN, keep=["target/"], **other)
-        assert not says(repo.ralph("doctor", "--agent", "true"), "warning", "`keep` has no effect")
+        assert not says(
+            repo.ralph("doctor", "--agent", "true"), "warning", "`keep` has no effect"
+        )
 
 
 # ---------------------------------------------------------------- what a run will find
 
 
-def test_the_variables_of_a_crontab_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variables_of_a_crontab_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = """# A=comment\nA=1\n  B = 'a b'  \nEMPTY=\n"Q"="x=y"\nPATH=/mine\nHOME=/there\n30 22 * * * C=1 true\n@daily D=2 true\n"""
     (tmp_path / "crontab").write_text(f"#!/bin/sh\nprintf %s {shlex.quote(table)}\n")
     (tmp_path / "crontab").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    own = {"LOGNAME": pwd.getpwuid(os.getuid()).pw_name, "SHELL": "/bin/sh", "PATH": "/bin", "HOME": "/there"}
-    assert cron_environment("/bin") == {**own, "A": "1", "B": "a b", "EMPTY": "", "Q": "x=y"}
+    own = {
+        "LOGNAME": pwd.getpwuid(os.getuid()).pw_name,
+        "SHELL": "/bin/sh",
+        "PATH": "/bin",
+        "HOME": "/there",
+    }
+    assert cron_environment("/bin") == {
+        **own,
+        "A": "1",
+        "B": "a b",
+        "EMPTY": "",
+        "Q": "x=y",
+    }
 
 
-def test_it_ends_with_the_line_that_starts_the_run_and_the_one_that_prints_a_job(repo: Repo) -> None:
+def test_it_ends_with_the_line_that_starts_the_run_and_the_one_that_prints_a_job(
+    repo: Repo,
+) -> None:
     repo.plan(OWN)
-    done = repo.ralph("doctor", "-v", "--agent", "true", "--max-hours", "8h", RALPH_RUN_MAX_WAIT="1h")
+    done = repo.ralph(
+        "doctor", "-v", "--agent", "true", "--max-hours", "8h", RALPH_RUN_MAX_WAIT="1h"
+    )
     words = "--agent true --max-hours 8h --max-wait 1h"
     engines = "(or launchd, systemd, slurm, kubernetes, github)"
-    assert f"to start it: ralph run {words}\nevery night: ralph job cron {words} {engines}\n" in done.stdout
+    assert (
+        f"to start it: ralph run {words}\nevery night: ralph job cron {words} {engines}\n"
+        in done.stdout
+    )
 
 
 @pytest.mark.parametrize("command", ["nice mine", "env -i mine"])
 def test_an_agent_that_is_not_the_first_word_is_named(repo: Repo, command: str) -> None:
     repo.tool("mine", "true")
-    repo.plan(OWN, agents={"mine": {"argv": ["mine"], "permissions": {"edit": []}}}, agent=command)
+    repo.plan(
+        OWN,
+        agents={"mine": {"argv": ["mine"], "permissions": {"edit": []}}},
+        agent=command,
+    )
     words = f"of {command} ralph sees the exit status alone, no limit and no cost: mine is not its first word"
     assert says(repo.ralph("doctor", "-v"), "warning", words)
     assert not says(
-        repo.ralph("doctor", "-v", "--agent", "env X=1 mine"), "warning", "ralph sees the exit status"
+        repo.ralph("doctor", "-v", "--agent", "env X=1 mine"),
+        "warning",
+        "ralph sees the exit status",
     )
 
 
-def test_a_variable_that_an_agent_needs_is_missed_before_it_is_started(repo: Repo) -> None:
+def test_a_variable_that_an_agent_needs_is_missed_before_it_is_started(
+    repo: Repo,
+) -> None:
     row = {"argv": ["./agent"], "env": {"BASE_URL": "$MY_URL", "PRICE": "5 $$"}}
     repo.program("agent", "touch started")
     repo.plan({"checks": ["test -e started"]}, agents={"glm": row})
@@ -511,17 +655,36 @@ def test_a_variable_that_an_agent_needs_is_missed_before_it_is_started(repo: Rep
 
 def test_a_key_that_is_billed_wants_a_bound(repo: Repo) -> None:
     reports = ["dollars", "tokens"]
-    row = {"argv": ["mine"], "permissions": {"edit": []}, "keys": ["MINE_KEY"], "reports": reports}
+    row = {
+        "argv": ["mine"],
+        "permissions": {"edit": []},
+        "keys": ["MINE_KEY"],
+        "reports": reports,
+    }
     repo.tool("mine", "true")
     repo.plan(OWN, agents={"mine": row}, agent="mine")
-    words = "nothing limits what MINE_KEY is billed; set --max-usd, or a budget in the plan"
+    words = (
+        "nothing limits what MINE_KEY is billed; set --max-usd, or a budget in the plan"
+    )
     assert says(repo.ralph("doctor", "-v", MINE_KEY="k"), "warning", words)
-    assert not says(repo.ralph("doctor", "-v"), "warning", words), "without a key nothing is billed"
-    assert not says(repo.ralph("doctor", "-v", "--max-usd", "5", MINE_KEY="k"), "warning", words)
-    assert not says(repo.ralph("doctor", "-v", MINE_KEY="k", RALPH_RUN_MAX_USD="5"), "warning", words)
-    assert says(repo.ralph("doctor", "-v", "--agent", "env MINE_KEY=k mine"), "warning", words)
+    assert not says(repo.ralph("doctor", "-v"), "warning", words), (
+        "without a key nothing is billed"
+    )
     assert not says(
-        repo.ralph("doctor", "-v", "--agent", "env MINE_KEY= mine", MINE_KEY="k"), "warning", words
+        repo.ralph("doctor", "-v", "--max-usd", "5", MINE_KEY="k"), "warning", words
+    )
+    assert not says(
+        repo.ralph("doctor", "-v", MINE_KEY="k", RALPH_RUN_MAX_USD="5"),
+        "warning",
+        words,
+    )
+    assert says(
+        repo.ralph("doctor", "-v", "--agent", "env MINE_KEY=k mine"), "warning", words
+    )
+    assert not says(
+        repo.ralph("doctor", "-v", "--agent", "env MINE_KEY= mine", MINE_KEY="k"),
+        "warning",
+        words,
     )
     repo.plan(OWN, agents={"mine": row}, agent="mine", budget={"usd": 100})
     assert not says(repo.ralph("doctor", "-v", MINE_KEY="k"), "warning", words)
@@ -534,16 +697,24 @@ def test_what_is_used_of_the_limits_and_a_budget_that_is_spent(repo: Repo) -> No
         "events": [{"when": {"type": "end"}, "final": "done", "add": {"usd": ["usd"]}}],
     }  # fmt: skip
     repo.tool("mine", f"echo '{event}'")
-    plan: dict[str, Any] = {"agents": {"mine": row}, "agent": "mine", "limits": {"attempts": 9}}
+    plan: dict[str, Any] = {
+        "agents": {"mine": row},
+        "agent": "mine",
+        "limits": {"attempts": 9},
+    }
     repo.plan({"checks": ["false"]}, budget={"usd": 1}, **plan)
     assert repo.ralph("run", "--max-iterations", "1").returncode == 3
     told = repo.ralph("doctor", "-v", "--max-usd", "5", "--max-hours", "2")
     line = "limits: a run: $0.00 of $5.00, 0 of 50 iterations, 0 s of 2 h 0 min; the plan: $0.50 of $1.00"
     assert says(told, "ok", line)
     done = repo.ralph("run", "--max-usd", "0.5")
-    way = "the plan's budget in dollars is spent; to go on, raise budget.usd in prd.json"
+    way = (
+        "the plan's budget in dollars is spent; to go on, raise budget.usd in prd.json"
+    )
     assert done.returncode == 4 and way in done.stdout
-    assert (told := repo.ralph("doctor", "-v")).returncode == 2 and says(told, "error", f"limits: {way}")
+    assert (told := repo.ralph("doctor", "-v")).returncode == 2 and says(
+        told, "error", f"limits: {way}"
+    )
     assert says(told, "ok", "the plan: $1.00 of $1.00")
     repo.plan({"checks": ["false"]}, budget={"usd": 2}, **plan)
     assert repo.ralph("run", "--max-iterations", "1").returncode == 3
@@ -560,7 +731,9 @@ def test_what_is_used_of_the_limits_and_a_budget_that_is_spent(repo: Repo) -> No
         "--max-usd nan",
     ],
 )
-def test_what_a_run_refuses_doctor_refuses_and_no_branch_is_made(repo: Repo, words: str) -> None:
+def test_what_a_run_refuses_doctor_refuses_and_no_branch_is_made(
+    repo: Repo, words: str
+) -> None:
     repo.plan(OWN)
     refused = repo.ralph("run", "--agent", repo.agent(WORKS), *words.split())
     assert refused.returncode == 2 and "Traceback" not in refused.stderr
@@ -569,7 +742,8 @@ def test_what_a_run_refuses_doctor_refuses_and_no_branch_is_made(repo: Repo, wor
 
 
 @pytest.mark.parametrize(
-    ("said", "hours"), [("8", 8.0), ("8h", 8.0), ("90m", 1.5), ("0.5", 0.5), ("1d", 24.0)]
+    ("said", "hours"),
+    [("8", 8.0), ("8h", 8.0), ("90m", 1.5), ("0.5", 0.5), ("1d", 24.0)],
 )
 def test_hours_are_a_number_or_a_duration(said: str, hours: float) -> None:
     context = ralph.cli.commands["run"].make_context("run", ["--max-hours", said])
@@ -579,7 +753,9 @@ def test_hours_are_a_number_or_a_duration(said: str, hours: float) -> None:
 # ---------------------------------------------------------------- the probe
 
 
-def test_a_probe_is_one_turn_in_cron_s_environment_that_leaves_nothing(repo: Repo) -> None:
+def test_a_probe_is_one_turn_in_cron_s_environment_that_leaves_nothing(
+    repo: Repo,
+) -> None:
     repo.plan(OWN)
     seen_here = str(repo.outside / "seen")
     agent = f"""
@@ -588,10 +764,16 @@ def test_a_probe_is_one_turn_in_cron_s_environment_that_leaves_nothing(repo: Rep
         P({seen_here!r}).open("a").write(json.dumps(dict(cwd=os.getcwd(), env=dict(os.environ), git=P(".git").is_dir())))
     """
     before = repo.git("status", "--porcelain", "-uall")
-    done = repo.ralph("doctor", "-v", "--agent", repo.agent(agent), "--probe", MY_KEY="secret")
+    done = repo.ralph(
+        "doctor", "-v", "--agent", repo.agent(agent), "--probe", MY_KEY="secret"
+    )
     assert says(done, "ok", "as cron starts it, answered")
     seen = json.loads((repo.outside / "seen").read_text())
-    assert seen["git"] and not Path(seen["cwd"]).exists() and not (repo.path / "left").exists()
+    assert (
+        seen["git"]
+        and not Path(seen["cwd"]).exists()
+        and not (repo.path / "left").exists()
+    )
     assert seen["env"]["HOME"] == HOME and seen["env"]["SHELL"] == "/bin/sh"
     assert not {"MY_KEY", "PYTHONPATH", "XDG_STATE_HOME"} & seen["env"].keys()
     assert repo.git("status", "--porcelain", "-uall") == before
@@ -619,34 +801,56 @@ def test_how_a_probe_ends(repo: Repo, name: str) -> None:
     printed, status, level, words = TURNS[name]
     ends = [{"when": {"end": end}, "final": end, "set": {"reason": "why", "reset": "reset"}, "add": {"input": ["in"]}, "total": {"usd": ["usd"]}} for end in ("done", "limited", "unavailable", "failed")]  # fmt: skip
     permissions = {"edit": ["--edit"], "read": ["--read"]}
-    row = {"argv": ["mine", "{permissions}", "{args}"], "permissions": permissions, "events": ends}
-    repo.tool("mine", f"echo $* >> {repo.outside}/words\ncat > /dev/null; echo '{printed}'; exit {status}")
+    row = {
+        "argv": ["mine", "{permissions}", "{args}"],
+        "permissions": permissions,
+        "events": ends,
+    }
+    repo.tool(
+        "mine",
+        f"echo $* >> {repo.outside}/words\ncat > /dev/null; echo '{printed}'; exit {status}",
+    )
     repo.plan(OWN, agents={"mine": row}, agent="mine")
     done = repo.ralph("doctor", "-v", "--probe")
     assert says(done, level, words), done.stdout
     assert (repo.outside / "words").read_text() == "--read\n"
 
 
-# What macOS's `security` does, and the levels of what doctor and the probe say of the login.
+# What macOS's `security` does, and the levels of what doctor and the probe say of the
+# login.
 KEYCHAIN = {"found": ("exit 0", "ok", "warning"), "not found": ("exit 44", "warning", "ok"), "hangs": ("sleep 60", "warning", "ok")}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", KEYCHAIN)
-def test_a_login_in_the_keychain_is_known_and_not_promised_to_cron(repo: Repo, name: str) -> None:
+def test_a_login_in_the_keychain_is_known_and_not_promised_to_cron(
+    repo: Repo, name: str
+) -> None:
     does, level, probed = KEYCHAIN[name]
     repo.plan(own("T1"))
     repo.tool("security", f"echo $* >> {repo.outside}/asked; {does}")
-    repo.tool("claude", """test "$1" = --version || echo '{"type":"result","is_error":false}'""")
+    repo.tool(
+        "claude",
+        """test "$1" = --version || echo '{"type":"result","is_error":false}'""",
+    )
     mac = "import sys; sys.platform = 'darwin'; from _ralph.agents import registry; registry._PATIENCE = 0.5"
     done = repo.ralph("doctor", "-v", "--probe", first=mac)
-    said = {"ok": "logged in (the Keychain, which cron cannot open", "warning": "no login found"}
+    said = {
+        "ok": "logged in (the Keychain, which cron cannot open",
+        "warning": "no login found",
+    }
     assert says(done, level, said[level]), done.stdout
     assert says(done, probed, "as cron starts it, answered"), done.stdout
-    assert ("CLAUDE_CODE_OAUTH_TOKEN for its crontab" in done.stdout) == (name == "found")
+    assert ("CLAUDE_CODE_OAUTH_TOKEN for its crontab" in done.stdout) == (
+        name == "found"
+    )
     asked = repo.read("../asked").splitlines()
-    assert {*asked} == {"find-generic-password -s Claude Code-credentials"}, "-w would show the secret"
+    assert {*asked} == {"find-generic-password -s Claude Code-credentials"}, (
+        "-w would show the secret"
+    )
     done = repo.ralph("doctor", "-v", "--probe", first=mac, ANTHROPIC_API_KEY="x")
-    assert says(done, "warning", "ANTHROPIC_API_KEY is billed instead") == (name == "found")
+    assert says(done, "warning", "ANTHROPIC_API_KEY is billed instead") == (
+        name == "found"
+    )
 
 
 @pytest.mark.skipif(bool(works()), reason=works())
@@ -655,7 +859,10 @@ def test_a_probe_in_the_sandbox_cannot_write_into_the_workspace(repo: Repo) -> N
     script = f"cat > /dev/null; touch {repo.path}/there; touch here && ! test -e {repo.path}/a.txt"
     agent = f"/bin/sh -c {shlex.quote(script)}"
     done = repo.ralph("doctor", "-v", "--agent", agent, "--sandbox", "bwrap", "--probe")
-    assert says(done, "ok", "as cron starts it, answered") and not (repo.path / "there").exists(), done.stdout
+    assert (
+        says(done, "ok", "as cron starts it, answered")
+        and not (repo.path / "there").exists()
+    ), done.stdout
 
 
 def test_an_example_plan_is_looked_at_as_it_stands(repo: Repo) -> None:
@@ -671,22 +878,49 @@ def test_an_example_plan_is_looked_at_as_it_stands(repo: Repo) -> None:
     assert repo.ralph("init").returncode == 0
     done = repo.ralph("doctor", "-v", "--agent", repo.agent("pass"))
     assert done.returncode == 2 and "has only the example" in done.stdout
-    assert "not protected" not in done.stdout and "so agents and checks do not see them" not in done.stdout
+    assert (
+        "not protected" not in done.stdout
+        and "so agents and checks do not see them" not in done.stdout
+    )
     (repo.path / ".worktreeinclude").unlink()
-    assert "git ignores .env, so agents and checks do not see them" in repo.ralph("doctor", "-v").stdout
+    assert (
+        "git ignores .env, so agents and checks do not see them"
+        in repo.ralph("doctor", "-v").stdout
+    )
 
 
 def test_it_fits_on_a_screen_trouble_first(repo: Repo) -> None:
-    repo.plan({"checks": [f"test -f T{n}.txt" for n in range(40)]}, limits={"jobs": 2}, checks=["false"])
+    repo.plan(
+        {"checks": [f"test -f T{n}.txt" for n in range(40)]},
+        limits={"jobs": 2},
+        checks=["false"],
+    )
     done = repo.ralph("doctor", "--agent", "true", "--jobs", "3")
-    levels = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip() in ("warning", "ok")]
-    assert levels == [*["warning"] * (len(levels) - 1), "ok"] and len(done.stdout.splitlines()) < 24
-    assert re.search(r"^trying  places: setup and every check", done.stdout, re.MULTILINE)
+    levels = [
+        line.split()[0]
+        for line in done.stdout.splitlines()
+        if line[:7].strip() in ("warning", "ok")
+    ]
+    assert (
+        levels == [*["warning"] * (len(levels) - 1), "ok"]
+        and len(done.stdout.splitlines()) < 24
+    )
+    assert re.search(
+        r"^trying  places: setup and every check", done.stdout, re.MULTILINE
+    )
     narrow = repo.ralph("doctor", "--agent", "true", COLUMNS="60").stdout
-    assert re.search(r"^warning places: check false: red now.*\n {8}\S", narrow, re.MULTILINE)
-    (fine,) = re.findall(r"^ok      (plan, limits, .*) \(-v says more\)$", done.stdout, re.MULTILINE)
-    assert "disk" in fine and "places" not in fine, "what has a warning is not said to be fine"
-    assert all((repo.places / f"work-{n}").is_dir() for n in (1, 2, 3)), "every worker has its place"
+    assert re.search(
+        r"^warning places: check false: red now.*\n {8}\S", narrow, re.MULTILINE
+    )
+    (fine,) = re.findall(
+        r"^ok      (plan, limits, .*) \(-v says more\)$", done.stdout, re.MULTILINE
+    )
+    assert "disk" in fine and "places" not in fine, (
+        "what has a warning is not said to be fine"
+    )
+    assert all((repo.places / f"work-{n}").is_dir() for n in (1, 2, 3)), (
+        "every worker has its place"
+    )
     assert "every night: ralph job cron --agent true --jobs 3 (or " in done.stdout
     (repo.path / "prd.json").rename(repo.path / "my plan.json")
     done = repo.ralph("doctor", "--agent", "true", "--prd", "my plan.json")
@@ -695,10 +929,26 @@ def test_it_fits_on_a_screen_trouble_first(repo: Repo) -> None:
 
 def test_a_version_that_reads_stdin_does_not_wait_for_a_person(repo: Repo) -> None:
     say = repo.program("../speaker", "cat > /dev/null; echo 1.2.3")
-    repo.plan({"checks": ["true"]}, agents={"speaker": {"argv": ["speaker"], "version": ["speaker", "-V"]}})
-    words = [sys.executable, "-m", "ralph", "doctor", "--agent", str(say), "--full-permissions", "-v"]
+    repo.plan(
+        {"checks": ["true"]},
+        agents={"speaker": {"argv": ["speaker"], "version": ["speaker", "-V"]}},
+    )
+    words = [
+        sys.executable,
+        "-m",
+        "ralph",
+        "doctor",
+        "--agent",
+        str(say),
+        "--full-permissions",
+        "-v",
+    ]
     with subprocess.Popen(
-        words, cwd=repo.path, env=repo.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        words,
+        cwd=repo.path,
+        env=repo.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as doctor:
         assert doctor.stdout and b", 1.2.3" in doctor.stdout.read()
 
@@ -707,13 +957,29 @@ def test_a_version_that_hangs_is_given_up(repo: Repo) -> None:
     """Also where no `timeout` is on PATH, as on macOS."""
     repo.plan(own("T1"))
     repo.tool("claude", "exec sleep 100")
-    for name in ("git", "sh", "sleep", "head", "cp", "rm", "chmod", "sync", "python3", "test", "grep"):
+    for name in (
+        "git",
+        "sh",
+        "sleep",
+        "head",
+        "cp",
+        "rm",
+        "chmod",
+        "sync",
+        "python3",
+        "test",
+        "grep",
+    ):
         (repo.outside / "few").mkdir(exist_ok=True)
         (repo.outside / "few" / name).symlink_to(str(shutil.which(name)))
     few = "from _ralph.commands import doctor; doctor._PATIENCE = 1.0"
     path = f"{repo.outside}/bin:{repo.outside}/few"
-    done = repo.ralph_anew("doctor", "-v", "--full-permissions", timeout=25, first=few, PATH=path)
-    assert f"claude at {repo.outside}/bin/claude, no version" in done.stdout, done.stdout + done.stderr
+    done = repo.ralph_anew(
+        "doctor", "-v", "--full-permissions", timeout=25, first=few, PATH=path
+    )
+    assert f"claude at {repo.outside}/bin/claude, no version" in done.stdout, (
+        done.stdout + done.stderr
+    )
     assert repo.alive() == []
 
 

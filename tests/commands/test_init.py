@@ -1,4 +1,5 @@
-"""`ralph init`: what it finds in a project, what it writes, and what it says to do next."""
+"""`ralph init`: what it finds in a project, what it writes, and what it says to do
+next."""
 
 from __future__ import annotations
 
@@ -61,7 +62,9 @@ WORKFLOW = """
 
 def package(**named: object) -> str:
     """package.json of a project that needs something."""
-    return json.dumps({"scripts": {"test": "vitest run"}, "devDependencies": {"vitest": "3"}, **named})
+    return json.dumps(
+        {"scripts": {"test": "vitest run"}, "devDependencies": {"vitest": "3"}, **named}
+    )
 
 
 PROJECTS: dict[str, tuple[dict[str, str], str | None, list[str]]] = {
@@ -248,7 +251,9 @@ def only_git(folder: Path, monkeypatch: pytest.MonkeyPatch, *programs: str) -> N
 
 
 @pytest.mark.parametrize("name", PROJECTS)
-def test_setup_and_checks_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_setup_and_checks_of_a_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     only_git(tmp_path, monkeypatch)
     files, setup, wanted = PROJECTS[name]
     found = Project(lay(tmp_path, files))
@@ -259,9 +264,15 @@ def test_setup_and_checks_of_a_project(tmp_path: Path, monkeypatch: pytest.Monke
 def test_checks_follow_a_setup_of_ones_own(tmp_path: Path) -> None:
     lay(tmp_path, {"tests/test_a.py": "", ".pre-commit-config.yaml": ""})
     checks = Project(tmp_path).checks("")
-    assert [check.name for check in checks] == ["python3 -m pytest -q", "pre-commit run --all-files"]
+    assert [check.name for check in checks] == [
+        "python3 -m pytest -q",
+        "pre-commit run --all-files",
+    ]
     checks = Project(tmp_path).checks("make .venv")
-    assert [check.name for check in checks] == [PYTEST, ".venv/bin/python -m pre_commit run --all-files"]
+    assert [check.name for check in checks] == [
+        PYTEST,
+        ".venv/bin/python -m pre_commit run --all-files",
+    ]
 
 
 TO_RALPH = "--reporter=default --reporter=junit --outputFile.junit=$RALPH_RESULTS"
@@ -286,7 +297,8 @@ def started_by(words: str, **named: object) -> dict[str, str]:
     return {"package.json": package(scripts={"test": words}, **named)}
 
 
-# What is there, and the command that reports single tests; none where nothing is known to report them.
+# What is there, and the command that reports single tests; none where nothing is known
+# to report them.
 REPORTS: dict[str, tuple[dict[str, str], str]] = {
     "pytest": ({"test_a.py": "import pytest\n"}, "python3 -m pytest -q --continue-on-collection-errors --junitxml=$RALPH_RESULTS"),
     "pytest with uv": (
@@ -331,11 +343,17 @@ def test_checks_report_single_tests_where_the_runner_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     files, command = REPORTS[name]
-    only_git(tmp_path, monkeypatch, *(name[4:] for name in files if name.startswith("bin/")))
+    only_git(
+        tmp_path, monkeypatch, *(name[4:] for name in files if name.startswith("bin/"))
+    )
     checks = Project(lay(tmp_path / "repo", files)).checks("")
     reporting = [check for check in checks if check.results]
-    assert [(check.run, check.results) for check in reporting] == ([(command, "junit")] if command else [])
-    assert all(as_json(check) == check.run for check in checks if check not in reporting)
+    assert [(check.run, check.results) for check in reporting] == (
+        [(command, "junit")] if command else []
+    )
+    assert all(
+        as_json(check) == check.run for check in checks if check not in reporting
+    )
 
 
 def test_documentation_that_nextest_leaves_out_is_started_by(
@@ -343,14 +361,24 @@ def test_documentation_that_nextest_leaves_out_is_started_by(
 ) -> None:
     only_git(tmp_path, monkeypatch, "cargo-nextest")
     checks = Project(lay(tmp_path / "repo", {**CARGO, "src/lib.rs": ""})).checks("")
-    assert [check.name for check in checks] == ["cargo nextest run --no-fail-fast", "cargo test --doc"]
+    assert [check.name for check in checks] == [
+        "cargo nextest run --no-fail-fast",
+        "cargo test --doc",
+    ]
 
 
-def test_a_plan_has_the_command_that_reports_and_the_rulebook_has_the_plain_one(repo: Repo) -> None:
+def test_a_plan_has_the_command_that_reports_and_the_rulebook_has_the_plain_one(
+    repo: Repo,
+) -> None:
     lay(repo.path, {"web/package.json": package(), "web/package-lock.json": "{}"})
     words = [sys.executable, "-m", "ralph", "init"]
     done = subprocess.run(
-        words, cwd=repo.path / "web", env=repo.env, check=True, capture_output=True, text=True
+        words,
+        cwd=repo.path / "web",
+        env=repo.env,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     assert "; checks: cd web && npm test; " in done.stdout
     name = "cd web && npm test"
@@ -359,7 +387,9 @@ def test_a_plan_has_the_command_that_reports_and_the_rulebook_has_the_plain_one(
     assert f"run `{name}`." in repo.read("AGENTS.md")
 
 
-@pytest.mark.parametrize("name", ["Makefile", "package.json", "pyproject.toml", "uv.lock", "tests"])
+@pytest.mark.parametrize(
+    "name", ["Makefile", "package.json", "pyproject.toml", "uv.lock", "tests"]
+)
 @pytest.mark.parametrize("odd", ["folder", "dangling link", "bytes"])
 def test_odd_files_are_no_project(tmp_path: Path, name: str, odd: str) -> None:
     path = tmp_path / name
@@ -370,7 +400,9 @@ def test_odd_files_are_no_project(tmp_path: Path, name: str, odd: str) -> None:
     else:
         path.symlink_to("nowhere")
     found = Project(tmp_path)
-    assert found.checks("") == [] and found.setup is None and set(found.protect) <= {name}
+    assert (
+        found.checks("") == [] and found.setup is None and set(found.protect) <= {name}
+    )
 
 
 @pytest.mark.parametrize(
@@ -437,12 +469,17 @@ def test_what_a_setup_depends_on(tmp_path: Path, name: str) -> None:
 def test_the_patterns_of_the_table_are_read_as_they_stand() -> None:
     rows = [*TABLE["kinds"], *TABLE["tools"].values(), *TABLE["runners"]]
     lists = [row.get(key, []) for row in rows for key in ("when", "also", "protect")]
-    for pattern in {pattern for one in [*lists, TABLE["tests"], TABLE["beside tests"]] for pattern in one}:
+    for pattern in {
+        pattern
+        for one in [*lists, TABLE["tests"], TABLE["beside tests"]]
+        for pattern in one
+    }:
         assert patterns.normal(pattern, "here") == pattern
 
 
 @pytest.mark.parametrize(
-    ("file", "tool", "run"), [(".envrc", "direnv", "direnv allow ."), ("mise.toml", "mise", "mise trust")]
+    ("file", "tool", "run"),
+    [(".envrc", "direnv", "direnv allow ."), ("mise.toml", "mise", "mise trust")],
 )
 def test_what_a_person_trusts_is_trusted_in_each_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, tool: str, run: str
@@ -455,7 +492,9 @@ def test_what_a_person_trusts_is_trusted_in_each_checkout(
     (tmp_path / "bin" / tool).write_text("#!/bin/sh\n")
     (tmp_path / "bin" / tool).chmod(0o755)
     setup = Project(root).setup
-    assert setup and setup.run == f"{run} && npm ci" and setup.when == (file, *NPM_READS)
+    assert (
+        setup and setup.run == f"{run} && npm ci" and setup.when == (file, *NPM_READS)
+    )
     lay(root, {".gitignore": f"{file}\n"})
     setup = Project(root).setup
     assert setup and setup.run == "npm ci", "no checkout has it"
@@ -474,25 +513,58 @@ NOT_FOUND = "Error [ERR_MODULE_NOT_FOUND]: Cannot find"
         ("", 126, "error"),
         ("> vitest run\nsh: 1: vitest: not found\n", 1, "error"),
         ("bash: line 1: jest: command not found", 1, "error"),
-        ("/usr/bin/python3: No module named pytest", 1, "warning"),  # nothing here names it
+        (
+            "/usr/bin/python3: No module named pytest",
+            1,
+            "warning",
+        ),  # nothing here names it
         ("Error: Cannot find module 'express'", 1, "warning"),
         (f"{NOT_FOUND} package 'zod' imported from /w/a.js", 1, "warning"),
         ("Error: Cannot find module './a.js'", 1, ""),
-        (f"{NOT_FOUND} module '/w/a.js' imported from /w/b.js\n  code: 'ERR_MODULE_NOT_FOUND'", 1, ""),
+        (
+            f"{NOT_FOUND} module '/w/a.js' imported from /w/b.js\n  code: 'ERR_MODULE_NOT_FOUND'",
+            1,
+            "",
+        ),
         ("AssertionError: page not found in list", 1, ""),
         ("1 failed", 1, ""),
         ("", None, ""),
     ],
 )
-def test_what_a_red_check_lacks(tmp_path: Path, output: str, exit_status: int | None, level: str) -> None:
-    assert setup_hint(output, exit_status, lay(tmp_path, {"Makefile": "test:\n\tvitest\n"})) is None
+def test_what_a_red_check_lacks(
+    tmp_path: Path, output: str, exit_status: int | None, level: str
+) -> None:
+    assert (
+        setup_hint(
+            output, exit_status, lay(tmp_path, {"Makefile": "test:\n\tvitest\n"})
+        )
+        is None
+    )
     lay(tmp_path, {"package.json": package(), **LOCKED})
-    assert setup_hint(output, exit_status, tmp_path) == ((level, HINT) if level else None)
-    lay(tmp_path, {"package.json": package(dependencies={"express": "1", "zod": "1", "pytest": "1"})})
-    assert setup_hint(output, exit_status, tmp_path) == (("error", HINT) if level else None)
+    assert setup_hint(output, exit_status, tmp_path) == (
+        (level, HINT) if level else None
+    )
+    lay(
+        tmp_path,
+        {
+            "package.json": package(
+                dependencies={"express": "1", "zod": "1", "pytest": "1"}
+            )
+        },
+    )
+    assert setup_hint(output, exit_status, tmp_path) == (
+        ("error", HINT) if level else None
+    )
 
 
-PYTEST_FILES = ["conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini"]
+PYTEST_FILES = [
+    "conftest.py",
+    "pytest.ini",
+    ".pytest.ini",
+    "pytest.toml",
+    ".pytest.toml",
+    "tox.ini",
+]
 PROTECTED: dict[str, tuple[list[str], list[str]]] = {
     "nothing": (["a.txt"], []),
     "pytest": (
@@ -518,7 +590,9 @@ PROTECTED: dict[str, tuple[list[str], list[str]]] = {
 def test_protection_of_a_project(tmp_path: Path, name: str, how: str) -> None:
     files, wanted = PROTECTED[name]
     lay(tmp_path, dict.fromkeys(files, ""))
-    lay(tmp_path, {"node_modules/x/tests/a.test.js": "", ".gitignore": "node_modules\n"})
+    lay(
+        tmp_path, {"node_modules/x/tests/a.test.js": "", ".gitignore": "node_modules\n"}
+    )
     if how != "no repository":
         subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     if how == "tracked":
@@ -528,7 +602,9 @@ def test_protection_of_a_project(tmp_path: Path, name: str, how: str) -> None:
     assert [patterns.normal(pattern, "here") for pattern in wanted] == wanted
 
 
-def test_what_decides_what_the_runners_do_is_protected_before_it_is_there(tmp_path: Path) -> None:
+def test_what_decides_what_the_runners_do_is_protected_before_it_is_there(
+    tmp_path: Path,
+) -> None:
     lay(tmp_path, {"package.json": package(), "Cargo.toml": "[package]"})
     assert Project(tmp_path).protect == [
         ".npmrc", "vitest.config.*", "vitest.workspace.*", ".cargo/config.toml", ".cargo/config",
@@ -546,21 +622,38 @@ MONOREPO = {
     ("folder", "setup", "when", "check", "protect"),
     [
         ("web", "cd web && npm ci", NPM_READS[:3], "cd web && npm test", ["web/tests/**"]),
-        ("packages/ui", "npm ci", NPM_READS, "cd packages/ui && npm test", []),  # a member: its lock is at the top
-        ("docs", "npm ci", NPM_READS, "make test", ["**/tests/**"]),  # no project of its own
+        # a member: its lock is at the top
+        ("packages/ui", "npm ci", NPM_READS, "cd packages/ui && npm test", []),
+        # no project of its own
+        ("docs", "npm ci", NPM_READS, "make test", ["**/tests/**"]),
         ("a b", "", (), "cd 'a b' && swift test", []),
     ],
 )  # fmt: skip
 def test_init_looks_where_it_is_run(
-    repo: Repo, folder: str, setup: str, when: tuple[str, ...], check: str, protect: list[str]
+    repo: Repo,
+    folder: str,
+    setup: str,
+    when: tuple[str, ...],
+    check: str,
+    protect: list[str],
 ) -> None:
     lay(repo.path, MONOREPO)
     words = [sys.executable, "-m", "ralph", "init"]
-    subprocess.run(words, cwd=repo.path / folder, env=repo.env, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        words,
+        cwd=repo.path / folder,
+        env=repo.env,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     plan = json.loads(repo.read(f"{folder}/prd.json"))
     found = plan.get("setup", {"run": "", "when": []})
     names = [one["name"] if isinstance(one, dict) else one for one in plan["checks"]]
-    assert (found["run"], names, tuple(found["when"][: len(when)])) == (setup, [check], when)
+    assert (found["run"], names, tuple(found["when"][: len(when)])) == (
+        setup,
+        [check],
+        when,
+    )
     assert ("web/patches/**" in found["when"]) == (folder == "web")
     assert [pattern for pattern in plan["protect"] if "tests" in pattern] == protect
 
@@ -580,18 +673,31 @@ WORK = {
 
 
 @pytest.mark.parametrize("tool", REAL)
-def test_the_checks_are_green_on_good_work_and_red_on_bad(tmp_path: Path, tool: str) -> None:
+def test_the_checks_are_green_on_good_work_and_red_on_bad(
+    tmp_path: Path, tool: str
+) -> None:
     path = f"{BIN}:{os.environ['PATH']}"
     env = {**os.environ, "PATH": path}
-    if shutil.which(tool, path=path) is None or subprocess.run([tool, "--version"], env=env).returncode != 0:
-        pytest.skip(f"{tool} is not installed here")  # a launcher without a toolchain is none
+    if (
+        shutil.which(tool, path=path) is None
+        or subprocess.run([tool, "--version"], env=env).returncode != 0
+    ):
+        pytest.skip(
+            f"{tool} is not installed here"
+        )  # a launcher without a toolchain is none
     files, worked = REAL[tool]
     for content, green in zip(WORK[worked], (True, False), strict=True):
         checks = Project(lay(tmp_path, {**files, worked: content})).checks("")
         assert checks
         for check in checks:
             done = subprocess.run(
-                check.run, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+                check.run,
+                shell=True,
+                cwd=tmp_path,
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=120,
             )
             assert (done.returncode == 0) == green, (check, done.stdout, done.stderr)
 
@@ -609,7 +715,11 @@ def said(repo: Repo, *words: str) -> list[str]:
     """The lines of `ralph init` that say what to do."""
     done = repo.ralph("init", *words)
     assert done.returncode == 0, done.stderr
-    return [line for line in done.stdout.splitlines() if line.startswith(("next: ", "then: "))]
+    return [
+        line
+        for line in done.stdout.splitlines()
+        if line.startswith(("next: ", "then: "))
+    ]
 
 
 def test_next_in_an_empty_folder_and_until_the_plan_runs(folder: Repo) -> None:
@@ -629,7 +739,14 @@ def test_next_in_an_empty_folder_and_until_the_plan_runs(folder: Repo) -> None:
     folder.write("prd.json", PLAN % ', "checks": ["test -f T1.txt"]')
     (last,) = said(folder)
     assert last == f"next: {commit}; {GO}"
-    subprocess.run(commit, shell=True, cwd=folder.path, env=folder.env, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        commit,
+        shell=True,
+        cwd=folder.path,
+        env=folder.env,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     assert said(folder) == [f"next: {GO}"]
     assert folder.run(folder.agent("P('T1.txt').touch()"))[0] == 0
 
@@ -646,7 +763,8 @@ def test_next_for_a_list_whose_tasks_need_checks(repo: Repo) -> None:
     repo.write("prd.json", '[{"title": "a"}]')
     repo.write("Makefile", "test:\n\ttrue\n")
     assert (
-        said(repo)[0] == 'next: name the commands that prove the work under "checks" in the tasks of prd.json'
+        said(repo)[0]
+        == 'next: name the commands that prove the work under "checks" in the tasks of prd.json'
     )
     assert repo.read("prd.json") == '[{"title": "a"}]'
 
@@ -655,7 +773,10 @@ def test_checks_are_added_to_a_plan_that_has_none(repo: Repo) -> None:
     repo.write("prd.json", PLAN % "")
     repo.write("Makefile", "test:\n\ttrue\n")
     assert said(repo) == [f"next: {COMMIT}; {GO}"]
-    assert json.loads(repo.read("prd.json")) == {**json.loads(PLAN % ""), "checks": ["make test"]}
+    assert json.loads(repo.read("prd.json")) == {
+        **json.loads(PLAN % ""),
+        "checks": ["make test"],
+    }
     before = repo.read("prd.json")
     repo.write("Makefile", "lint:\n\ttrue\n")
     said(repo)
@@ -664,11 +785,18 @@ def test_checks_are_added_to_a_plan_that_has_none(repo: Repo) -> None:
 
 ELIXIR = {"mix.exs": "defp deps do\n[{:jason, '1'}]\n", "test/a_test.exs": ""}
 SETUP = {"run": "mix deps.get", "when": ["mix.exs", "mix.lock"]}
-FOUND = {"setup": SETUP, "keep": ["_build/"], "checks": ["mix test"], "protect": ["test/**"]}
+FOUND = {
+    "setup": SETUP,
+    "keep": ["_build/"],
+    "checks": ["mix test"],
+    "protect": ["test/**"],
+}
 WORDS = "setup: mix deps.get; keep: _build/; checks: mix test; protect: test/**"
 
 
-def test_a_new_plan_names_a_schema_for_editors_which_init_keeps_up_to_date(repo: Repo) -> None:
+def test_a_new_plan_names_a_schema_for_editors_which_init_keeps_up_to_date(
+    repo: Repo,
+) -> None:
     repo.ralph("init")
     plan = json.loads(repo.read("prd.json"))
     schema = repo.path / plan["$schema"]
@@ -707,15 +835,23 @@ def test_a_script_that_never_ends_is_named_where_no_check_is_found(repo: Repo) -
         ({"setup": "", "keep": "x/", "checks": ["true"], "protect": "x"}, ""),
     ],
 )
-def test_a_plan_gets_what_it_does_not_say(repo: Repo, own: dict[str, object], added: str) -> None:
+def test_a_plan_gets_what_it_does_not_say(
+    repo: Repo, own: dict[str, object], added: str
+) -> None:
     lay(repo.path, ELIXIR)
     plan = {"userStories": [{"id": "A", "title": "a"}], **own}
     repo.write("prd.json", json.dumps(plan))
     first = repo.ralph("init").stdout.splitlines()[0]
-    told = "; ".join(words for words in WORDS.split("; ") if words.partition(":")[0] in added.split())
+    told = "; ".join(
+        words for words in WORDS.split("; ") if words.partition(":")[0] in added.split()
+    )
     left = "prd.json already exists; left as it is"
-    assert first == (f"added to prd.json: {told}; nothing else was changed" if added else left)
-    assert json.loads(repo.read("prd.json")) == plan | {key: FOUND[key] for key in added.split()}
+    assert first == (
+        f"added to prd.json: {told}; nothing else was changed" if added else left
+    )
+    assert json.loads(repo.read("prd.json")) == plan | {
+        key: FOUND[key] for key in added.split()
+    }
     assert "left as it is" in repo.ralph("init").stdout.splitlines()[0]
 
 
@@ -729,7 +865,9 @@ def test_a_plan_that_nobody_edited_is_filled_in(repo: Repo) -> None:
 def test_settings_of_this_machine_are_named_for_the_checkouts(repo: Repo) -> None:
     ignored = "web/.env.local .env .env.example .claude/settings.local.json node_modules/x/.env.test"
     lay(repo.path, dict.fromkeys([*ignored.split(), ".env.tracked"], "secret"))
-    repo.write(".gitignore", ".env\n.env.local\n.env.example\n.claude/\nnode_modules/\n")
+    repo.write(
+        ".gitignore", ".env\n.env.local\n.env.example\n.claude/\nnode_modules/\n"
+    )
     lines = repo.ralph("init").stdout.splitlines()
     names = [".env", ".env.local", ".claude/settings.local.json"]
     assert (
@@ -737,7 +875,10 @@ def test_settings_of_this_machine_are_named_for_the_checkouts(repo: Repo) -> Non
         ". Remove any that they must not see" in lines
     )
     assert repo.read(".worktreeinclude").splitlines() == names
-    assert "git add prd.json AGENTS.md .gitignore .worktreeinclude && git commit -m plan" in lines[-1]
+    assert (
+        "git add prd.json AGENTS.md .gitignore .worktreeinclude && git commit -m plan"
+        in lines[-1]
+    )
     repo.write(".worktreeinclude", "mine\n")
     repo.ralph("init")
     assert repo.read(".worktreeinclude") == "mine\n"
@@ -745,7 +886,10 @@ def test_settings_of_this_machine_are_named_for_the_checkouts(repo: Repo) -> Non
 
 def test_without_such_settings_nothing_is_named(repo: Repo) -> None:
     repo.write(".gitignore", ".env.example\n")
-    lay(repo.path, {".env.example": "", ".env.tracked": "", ".claude/settings.local.json": ""})
+    lay(
+        repo.path,
+        {".env.example": "", ".env.tracked": "", ".claude/settings.local.json": ""},
+    )
     repo.ralph("init")
     assert not (repo.path / ".worktreeinclude").exists()
 
@@ -762,7 +906,14 @@ def test_next_for_a_plan_elsewhere(repo: Repo, where: str) -> None:
     (last,) = said(repo, "--prd", where)
     git, doctor, run = last.removeprefix("next: ").split("; ")
     assert shlex.quote(path.name) in git
-    subprocess.run(git, shell=True, cwd=repo.path, env=repo.env, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        git,
+        shell=True,
+        cwd=repo.path,
+        env=repo.env,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     assert said(repo, "--prd", where) == [f"next: {doctor}; {run}"]
     words = shlex.split(run)[1:]
     assert repo.ralph(*words, "--agent", repo.agent("P('x').touch()")).returncode == 0
@@ -778,29 +929,51 @@ def test_in_a_subfolder_no_second_plan_is_made_by_mistake(repo: Repo) -> None:
     repo.ralph("init")
     (repo.path / "sub").mkdir()
     words = [sys.executable, "-m", "ralph", "init"]
-    done = subprocess.run(words, cwd=repo.path / "sub", env=repo.env, capture_output=True, text=True)
+    done = subprocess.run(
+        words, cwd=repo.path / "sub", env=repo.env, capture_output=True, text=True
+    )
     assert done.returncode == 2 and f"is {repo.path}/prd.json: " in done.stderr
     asked_for = done.stderr.rpartition(": ")[2].split()
-    assert subprocess.run([*words, *asked_for], cwd=repo.path / "sub", env=repo.env).returncode == 0
+    assert (
+        subprocess.run(
+            [*words, *asked_for], cwd=repo.path / "sub", env=repo.env
+        ).returncode
+        == 0
+    )
     assert (repo.path / "sub/prd.json").exists()
 
 
 def test_what_git_ignores_is_not_to_be_added(repo: Repo) -> None:
     repo.write(".gitignore", "prd.json\nprogress.txt\n")
     repo.write("prd.json", PLAN % ', "checks": ["true"]')
-    assert said(repo) == ["next: git add AGENTS.md .gitignore && git commit -m plan; " + GO]
+    assert said(repo) == [
+        "next: git add AGENTS.md .gitignore && git commit -m plan; " + GO
+    ]
 
 
-def test_the_rulebook_says_what_was_found_and_no_prompt_carries_a_placeholder(repo: Repo) -> None:
-    repo.write("package.json", json.dumps({"scripts": {"test": "node --test"}, "dependencies": {"a": "1"}}))
+def test_the_rulebook_says_what_was_found_and_no_prompt_carries_a_placeholder(
+    repo: Repo,
+) -> None:
+    repo.write(
+        "package.json",
+        json.dumps({"scripts": {"test": "node --test"}, "dependencies": {"a": "1"}}),
+    )
     repo.write("package-lock.json", "{}")
     assert repo.ralph("init").returncode == 0
     rules = repo.read("AGENTS.md")
-    assert "- Set up a fresh checkout with `npm ci`.\n- Before you end, run `npm test`.\n" in rules
+    assert (
+        "- Set up a fresh checkout with `npm ci`.\n- Before you end, run `npm test`.\n"
+        in rules
+    )
     (repo.path / "AGENTS.md").unlink()
     repo.write(
         "prd.json",
-        json.dumps({"userStories": [{"id": "T1", "title": "t", "checks": ["true"]}], "checks": []}),
+        json.dumps(
+            {
+                "userStories": [{"id": "T1", "title": "t", "checks": ["true"]}],
+                "checks": [],
+            }
+        ),
     )
     (repo.path / "package.json").unlink()
     (repo.path / "package-lock.json").unlink()
@@ -812,7 +985,9 @@ def test_the_rulebook_says_what_was_found_and_no_prompt_carries_a_placeholder(re
 def test_init_writes_what_is_missing_and_overwrites_nothing(repo: Repo) -> None:
     done = repo.ralph("init")
     assert done.returncode == 0, done.stderr
-    written = {name: repo.read(name) for name in ("prd.json", "AGENTS.md", ".gitignore")}
+    written = {
+        name: repo.read(name) for name in ("prd.json", "AGENTS.md", ".gitignore")
+    }
     again = repo.ralph("init")
     assert again.returncode == 0
     assert {name: repo.read(name) for name in written} == written

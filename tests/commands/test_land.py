@@ -1,4 +1,5 @@
-"""`ralph land`: what lands on a person's branch was green there, and all else stays as it was."""
+"""`ralph land`: what lands on a person's branch was green there, and all else stays as
+it was."""
 
 from __future__ import annotations
 
@@ -19,7 +20,12 @@ WORK = "P(f'{task}.txt').write_text('good')"
 
 def plan(repo: Repo, name: str, *checks: str, **top: Any) -> str:
     """Write plans/`name`/prd.json with one task called `name`; the path."""
-    task = {"id": name, "title": f"add {name}", "passes": False, "checks": [f"grep -q good {name}.txt"]}
+    task = {
+        "id": name,
+        "title": f"add {name}",
+        "passes": False,
+        "checks": [f"grep -q good {name}.txt"],
+    }
     tasks = {"project": name, "checks": list(checks), **top, "userStories": [task]}
     repo.write(f"plans/{name}/prd.json", json.dumps(tasks, indent=2) + "\n")
     return f"plans/{name}/prd.json"
@@ -69,7 +75,10 @@ def test_several_branches_land_in_turn_and_again_is_done(two: Repo) -> None:
     assert two.git("log", "--first-parent", "--format=%s").splitlines() == [
         "Merge branch 'ralph/y'", "x: add x", "start",
     ]  # fmt: skip
-    assert two.git("log", "-1", "--format=%an <%ae>, %cn").strip() == "Test <test@example.invalid>, Test"
+    assert (
+        two.git("log", "-1", "--format=%an <%ae>, %cn").strip()
+        == "Test <test@example.invalid>, Test"
+    )
     assert two.git("status", "--porcelain", "-uno") == ""
     assert tip(two, "HEAD^2") == tip(two, "ralph/y")
     assert said.splitlines()[-1].endswith("on main: ralph/x, ralph/y")
@@ -79,7 +88,9 @@ def test_several_branches_land_in_turn_and_again_is_done(two: Repo) -> None:
     assert nothing_runs_within(two, 0.5), still_running(two)
 
 
-def test_a_branch_of_which_main_is_a_part_lands_as_the_very_commit_that_was_checked(repo: Repo) -> None:
+def test_a_branch_of_which_main_is_a_part_lands_as_the_very_commit_that_was_checked(
+    repo: Repo,
+) -> None:
     night(repo, "x")
     assert land(repo, "--prd", "plans/x/prd.json")[0] == 0
     assert tip(repo) == tip(repo, "ralph/x")
@@ -87,8 +98,8 @@ def test_a_branch_of_which_main_is_a_part_lands_as_the_very_commit_that_was_chec
 
 
 def test_those_that_are_green_alone_and_red_together(repo: Repo) -> None:
-    """The second is refused, and stays where it was, also where only the checks of the first see it; what
-    comes after it is tried all the same."""
+    """The second is refused, and stays where it was, also where only the checks of the
+    first see it; what comes after it is tried all the same."""
     night(repo, "x", "test ! -e x.txt -o ! -e y.txt")  # sees y; and w sees x
     for name, *checks in (["y"], ["z"], ["w", "test ! -e x.txt -o ! -e w.txt"]):
         night(repo, name, *checks)
@@ -96,9 +107,15 @@ def test_those_that_are_green_alone_and_red_together(repo: Repo) -> None:
     assert code == 4 and (repo.read("x.txt"), repo.read("z.txt")) == ("good", "good")
     for name in ("y", "w"):
         assert not (repo.path / f"{name}.txt").exists()
-        (line,) = [line for line in said.splitlines() if f"! ralph/{name} did not land on main" in line]
+        (line,) = [
+            line
+            for line in said.splitlines()
+            if f"! ralph/{name} did not land on main" in line
+        ]
         assert "failed with exit 1" in line and Path(line.rpartition(" ")[2]).is_file()
-    assert said.splitlines()[-1].endswith("on main: ralph/x, ralph/z | not on main: ralph/y, ralph/w")
+    assert said.splitlines()[-1].endswith(
+        "on main: ralph/x, ralph/z | not on main: ralph/y, ralph/w"
+    )
     assert repo.git("status", "--porcelain", "-uno") == ""
 
 
@@ -107,7 +124,9 @@ def test_a_conflict_is_named_and_changes_nothing(two: Repo) -> None:
     two.commit("mine")
     before = tip(two), two.git("status", "--porcelain")
     code, said = land(two, "ralph/x", "ralph/y")
-    assert code == 4 and "ralph/x did not land on main: it does not merge: x.txt" in said
+    assert (
+        code == 4 and "ralph/x did not land on main: it does not merge: x.txt" in said
+    )
     assert "git merge ralph/x" in said and two.read("x.txt") == "of a person\n"
     assert two.read("y.txt") == "good" and tip(two, "HEAD^1") == before[0]
 
@@ -115,7 +134,10 @@ def test_a_conflict_is_named_and_changes_nothing(two: Repo) -> None:
 def test_the_message_is_gits_own(two: Repo) -> None:
     two.git("switch", "-q", "-c", "release")
     assert land(two, "ralph/x", "ralph/y")[0] == 0
-    assert two.git("log", "-1", "--format=%B").strip() == "Merge branch 'ralph/y' into release"
+    assert (
+        two.git("log", "-1", "--format=%B").strip()
+        == "Merge branch 'ralph/y' into release"
+    )
     assert tip(two, "main") != tip(two, "release")
 
 
@@ -149,7 +171,9 @@ def test_a_plan_of_another_worktree_lands_where_the_person_stands(repo: Repo) ->
     linked = Repo.__new__(Repo)
     vars(linked).update({**vars(repo), "path": repo.outside / "linked"})
     linked.plan({"checks": ["test -f T1.txt"]})
-    assert linked.run(linked.agent("P('T1.txt').touch()"), "--branch", "ralph/x")[0] == 0
+    assert (
+        linked.run(linked.agent("P('T1.txt').touch()"), "--branch", "ralph/x")[0] == 0
+    )
     code, said = land(repo, "ralph/x")
     assert code == 0 and (repo.path / "T1.txt").exists(), said
     linked.git("switch", "-q", "ralph/x")
@@ -157,8 +181,11 @@ def test_a_plan_of_another_worktree_lands_where_the_person_stands(repo: Repo) ->
     assert code == 2 and "the current branch ralph/x is ralph's own" in said
 
 
-def test_what_was_red_before_on_the_current_branch_is_named_and_lets_the_rest_land(repo: Repo) -> None:
-    """A check that a person broke on their own branch; one that the merge breaks is another thing."""
+def test_what_was_red_before_on_the_current_branch_is_named_and_lets_the_rest_land(
+    repo: Repo,
+) -> None:
+    """A check that a person broke on their own branch; one that the merge breaks is
+    another thing."""
     night(repo, "x", "test ! -e broken.txt")
     repo.write("broken.txt", "")
     repo.git("add", "broken.txt")
@@ -170,13 +197,21 @@ def test_what_was_red_before_on_the_current_branch_is_named_and_lets_the_rest_la
 
 def test_a_landing_is_in_the_log_of_its_plan(two: Repo) -> None:
     assert land(two, "ralph/x")[0] == 0
-    (found,) = [line for line in two.read("plans/x/progress.txt").splitlines() if '"event": "land"' in line]
+    (found,) = [
+        line
+        for line in two.read("plans/x/progress.txt").splitlines()
+        if '"event": "land"' in line
+    ]
     assert '"onto": "main"' in found and tip(two) in found
 
 
 def test_only_what_has_passed_and_still_means_something_is_checked(repo: Repo) -> None:
     once = {"run": "test ! -e z.txt", "once": True}
-    repo.plan({"checks": ["test -f T1.txt", once]}, {"checks": ["false"]}, limits={"attempts": 1})
+    repo.plan(
+        {"checks": ["test -f T1.txt", once]},
+        {"checks": ["false"]},
+        limits={"attempts": 1},
+    )
     assert repo.run(repo.agent("P(f'{task}.txt').touch()"))[0] == 4
     repo.write("z.txt", "")
     repo.git("add", "z.txt")
@@ -186,27 +221,37 @@ def test_only_what_has_passed_and_still_means_something_is_checked(repo: Repo) -
     assert "check false" not in said and (repo.path / "T1.txt").exists()
 
 
-def test_setup_that_works_no_more_where_nothing_is_set_up_lets_nothing_land(repo: Repo) -> None:
-    """The clean room was set up before the work; a clone is set up after it. The run says so, and so does land."""
+def test_setup_that_works_no_more_where_nothing_is_set_up_lets_nothing_land(
+    repo: Repo,
+) -> None:
+    """The clean room was set up before the work; a clone is set up after it. The run
+    says so, and so does land."""
     repo.plan(
         {"checks": ["test -f T1.txt"]},
         {"checks": ["false"]},
         setup={"run": "! ls | grep -q ^T1", "when": ["package.json"]},
     )
-    code, summary, said = repo.run(repo.agent("P(f'{task}.txt').touch()"), "--max-attempts", "1")
+    code, summary, said = repo.run(
+        repo.agent("P(f'{task}.txt').touch()"), "--max-attempts", "1"
+    )
     assert (code, summary["passed"]) == (4, 1), said
     assert "in a fresh checkout setup failed" in summary["reason"]
     before = repo.git("rev-parse", "main")
     done = repo.ralph("land", "ralph/p")
-    assert done.returncode == 4 and "setup failed with exit 1" in done.stdout + done.stderr
+    assert (
+        done.returncode == 4 and "setup failed with exit 1" in done.stdout + done.stderr
+    )
     assert repo.git("rev-parse", "main") == before
 
 
 def test_hooks_are_not_run(two: Repo) -> None:
-    """As with what a run lands, the checks speak for the merge; what hooks did to it nobody would have checked."""
+    """As with what a run lands, the checks speak for the merge; what hooks did to it
+    nobody would have checked."""
     names = "pre-merge-commit pre-commit commit-msg prepare-commit-msg post-merge reference-transaction"
     for name in names.split():
-        two.program(f".git/hooks/{name}", f"echo {name} >> {two.outside}/hooked; exit 1")
+        two.program(
+            f".git/hooks/{name}", f"echo {name} >> {two.outside}/hooked; exit 1"
+        )
     assert land(two, "ralph/x", "ralph/y")[0] == 0
     assert not (two.outside / "hooked").exists()
 
@@ -263,13 +308,21 @@ def test_two_plans_for_one_branch_are_named(repo: Repo) -> None:
     assert land(repo, "ralph/both", "--prd", "plans/y/prd.json")[0] == 0
 
 
-def test_a_branch_with_a_loop_at_work_is_left_alone_and_the_others_land(two: Repo) -> None:
+def test_a_branch_with_a_loop_at_work_is_left_alone_and_the_others_land(
+    two: Repo,
+) -> None:
     busy = plan(two, "z")
-    hangs = "(OUT / 'on').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.02)\n" + WORK
+    hangs = (
+        "(OUT / 'on').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.02)\n"
+        + WORK
+    )
     process = two.start("run", "-q", "--prd", busy, "--agent", two.agent(hangs))
     two.wait_for("../on")
     code, said = land(two, "ralph/z", "ralph/x")
-    assert code == 75 and "ralph/z did not land on main: `ralph run` is at work on this plan" in said
+    assert (
+        code == 75
+        and "ralph/z did not land on main: `ralph run` is at work on this plan" in said
+    )
     assert (two.path / "x.txt").exists()
     two.write("../go", "")
     assert process.wait(30) == 0
@@ -280,10 +333,12 @@ def test_a_branch_with_a_loop_at_work_is_left_alone_and_the_others_land(two: Rep
 
 
 def moves_main(repo: Repo) -> str:
-    """A check in which a person commits on main, the first time that it is run by `ralph land`."""
+    """A check in which a person commits on main, the first time that it is run by
+    `ralph land`."""
     git = f"git -C {repo.path}"
     person = repo.program(
-        "../person", f"echo mine > {repo.path}/mine.txt; {git} add mine.txt; {git} commit -qm mine"
+        "../person",
+        f"echo mine > {repo.path}/mine.txt; {git} add mine.txt; {git} commit -qm mine",
     )
     return (
         f"test -e {repo.outside}/landing || exit 0; echo x >> {repo.outside}/checked; "
@@ -295,19 +350,29 @@ def moved_meanwhile(repo: Repo, first: str = "") -> None:
     night(repo, "x", moves_main(repo))
     repo.write("../landing", "")
     code, said = land(repo, "ralph/x", first=first)
-    assert code == 0 and "main moved meanwhile; trying again on its new tip" in said, said
+    assert code == 0 and "main moved meanwhile; trying again on its new tip" in said, (
+        said
+    )
     assert len((repo.outside / "checked").read_text().split()) == 2
     assert repo.git("log", "-1", "--format=%s").strip() == "Merge branch 'ralph/x'"
     assert repo.git("log", "-1", "--format=%s", "main^1").strip() == "mine"
-    assert repo.git("status", "--porcelain", "-uno") == "" and repo.read("x.txt") == "good"
+    assert (
+        repo.git("status", "--porcelain", "-uno") == "" and repo.read("x.txt") == "good"
+    )
 
 
-def test_a_branch_that_a_person_moves_meanwhile_is_checked_again_on_its_new_tip(repo: Repo) -> None:
+def test_a_branch_that_a_person_moves_meanwhile_is_checked_again_on_its_new_tip(
+    repo: Repo,
+) -> None:
     moved_meanwhile(repo)
 
 
 def test_an_interrupt_leaves_all_as_it_was(repo: Repo) -> None:
-    night(repo, "x", f"test ! -e {repo.outside}/slow || {{ touch {repo.outside}/on; sleep 60; }}")
+    night(
+        repo,
+        "x",
+        f"test ! -e {repo.outside}/slow || {{ touch {repo.outside}/on; sleep 60; }}",
+    )
     repo.write("../slow", "")
     before = tip(repo), repo.git("status", "--porcelain")
     process = repo.start("land", "ralph/x")
@@ -321,7 +386,11 @@ def test_an_interrupt_leaves_all_as_it_was(repo: Repo) -> None:
 
 
 def driven(repo: Repo, at: int, how: str) -> int:
-    given: Any = {"CRASH_COUNT": str(repo.outside / "count"), "CRASH_AT": str(at), "CRASH_HOW": how}
+    given: Any = {
+        "CRASH_COUNT": str(repo.outside / "count"),
+        "CRASH_AT": str(at),
+        "CRASH_HOW": how,
+    }
     done = repo.ralph("land", "ralph/y", first="import tests.crash_driver", **given)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode
@@ -336,7 +405,9 @@ def test_a_kill_at_any_call_leaves_the_old_state_or_the_new(
     old, step = tip(two), int(os.environ.get("CRASH_STEP", "4"))
     assert driven(two, 0, "count") == 0
     calls = (two.outside / "count.calls").read_text().splitlines()
-    assert any("git merge" in call for call in calls) and any("git commit-tree" in call for call in calls)
+    assert any("git merge" in call for call in calls) and any(
+        "git commit-tree" in call for call in calls
+    )
     points = [
         (at, how)
         for at, call in enumerate(calls, 1)
@@ -353,7 +424,10 @@ def test_a_kill_at_any_call_leaves_the_old_state_or_the_new(
         assert two.git("status", "--porcelain", "-uno") == " M a.txt\n", calls[at - 1]
         assert (tip(two) == old) != (two.path / "y.txt").exists(), calls[at - 1]
         code, said = land(two, "ralph/y")
-        assert code == 0 and tip(two) != old and two.read("y.txt") == "good", (calls[at - 1], said)
+        assert code == 0 and tip(two) != old and two.read("y.txt") == "good", (
+            calls[at - 1],
+            said,
+        )
         assert two.git("status", "--porcelain", "-uno") == " M a.txt\n", calls[at - 1]
     assert killed > 0.8 * len(points)  # a run after a kill makes a call more or less
     tally("kills of `ralph land`", killed)
@@ -382,7 +456,8 @@ def test_a_landing_without_a_safeguard_is_caught(repo: Repo, mutant: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("ignored", "mine"), [(".env\ndata/\n", (".env", "data/a.csv")), ("", (".venv/notes.txt",))]
+    ("ignored", "mine"),
+    [(".env\ndata/\n", (".env", "data/a.csv")), ("", (".venv/notes.txt",))],
 )
 def test_what_a_person_s_git_ignores_is_not_landed_upon(
     repo: Repo, ignored: str, mine: tuple[str, ...]
@@ -394,9 +469,7 @@ def test_what_a_person_s_git_ignores_is_not_landed_upon(
         repo.write(name, "the only copy")
     repo.plan({"checks": ["true"]})
     theirs = "P('.env').write_text('theirs'); P('data').write_text('a file now')"
-    theirs += (
-        "; P('.gitignore').write_text('!.venv/'); P('.venv').mkdir(); P('.venv/notes.txt').write_text('x')"
-    )
+    theirs += "; P('.gitignore').write_text('!.venv/'); P('.venv').mkdir(); P('.venv/notes.txt').write_text('x')"
     repo.run(repo.agent(theirs))
     done = repo.ralph("land")
     assert done.returncode in (0, 4), done.stderr

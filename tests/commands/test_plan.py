@@ -1,4 +1,5 @@
-"""`ralph plan` and `ralph add`: new tasks, from a brief or in a person's words, and nothing lost by them."""
+"""`ralph plan` and `ralph add`: new tasks, from a brief or in a person's words, and
+nothing lost by them."""
 
 from __future__ import annotations
 
@@ -22,13 +23,23 @@ TASKS: list[dict[str, Any]] = [
     {"id": "US-001", "title": "greet", "acceptanceCriteria": ["prints hello"], "checks": ["test -f hello"], "priority": 1},
     {"id": "US-002", "title": "by name", "acceptanceCriteria": ["prints the name"], "checks": ["test -f name"], "dependsOn": ["US-001"]},
 ]  # fmt: skip
-GOOD: dict[str, Any] = {"questions": [], "description": "It greets.", "userStories": TASKS}
-ASKS: dict[str, Any] = {**GOOD, "questions": [{"question": "In which language?", "proposal": "English"}]}
+GOOD: dict[str, Any] = {
+    "questions": [],
+    "description": "It greets.",
+    "userStories": TASKS,
+}
+ASKS: dict[str, Any] = {
+    **GOOD,
+    "questions": [{"question": "In which language?", "proposal": "English"}],
+}
 
 
 def says(*answers: object, then: str = "") -> str:
     """A planner that gives one answer a turn, the last one again and again."""
-    texts = [answer if isinstance(answer, str) else f"I looked.\n{json.dumps(answer)}" for answer in answers]
+    texts = [
+        answer if isinstance(answer, str) else f"I looked.\n{json.dumps(answer)}"
+        for answer in answers
+    ]
     return (
         "n = OUT / 'turns'; n.open('a').write('x'); (OUT / 'asked').write_text(prompt)\n"
         f"answers = {texts!r}\n{then}\nprint(answers[min(n.stat().st_size, len(answers)) - 1])"
@@ -43,7 +54,8 @@ def plan(
 
 
 def planner(repo: Repo, script: str) -> str:
-    """A scripted planner; it knows where the workspace lies (REAL), though it works in a copy."""
+    """A scripted planner; it knows where the workspace lies (REAL), though it works in
+    a copy."""
     command, path = repo.agent("", "planner"), repo.outside / "planner.py"
     head = "import os\nos.environ.update(RALPH_TASK_ID='', RALPH_ATTEMPT='0')\n"
     names = f"OUT, REAL = P({str(repo.outside)!r}), P({str(repo.path)!r})\n"
@@ -65,16 +77,25 @@ def test_a_brief_becomes_a_plan_that_can_be_run(repo: Repo) -> None:
     assert stories(repo) == [{**task, "passes": False} for task in TASKS]
     asked = (repo.outside / "asked").read_text()
     assert "A program that greets." in asked and "prd.json has no checks yet" in asked
-    for told in ("US-002  by name", "after US-001", "proved by test -f name", "ralph run"):
+    for told in (
+        "US-002  by name",
+        "after US-001",
+        "proved by test -f name",
+        "ralph run",
+    ):
         assert told in done.stdout
-    code, summary, printed = repo.run(repo.agent("P({'US-001': 'hello', 'US-002': 'name'}[task]).touch()"))
+    code, summary, printed = repo.run(
+        repo.agent("P({'US-001': 'hello', 'US-002': 'name'}[task]).touch()")
+    )
     assert (code, summary["passed"]) == (0, 2), printed
 
 
 def test_a_planner_may_say_how_a_project_that_it_plans_is_set_up(repo: Repo) -> None:
     setup = "test ! -e package.json || npm ci"
     done = plan(repo, says({**GOOD, "setup": setup}))
-    assert done.returncode == 0 and f"setup: {setup}\n" in done.stdout, "a person reads what has run"
+    assert done.returncode == 0 and f"setup: {setup}\n" in done.stdout, (
+        "a person reads what has run"
+    )
     assert json.loads(repo.read("prd.json"))["setup"] == setup
     assert f'"setup": "{setup}"' in (repo.outside / "asked").read_text()
 
@@ -92,11 +113,18 @@ def test_open_questions_end_with_4_and_stand_in_the_plan(repo: Repo) -> None:
 
 def test_what_a_person_had_said_at_the_top_of_the_plan_stays(repo: Repo) -> None:
     repo.ralph("init")
-    own = {"checks": ["true"], "protect": ["a.txt"], "agent": "mine", "limits": {"iterations": 5}}
+    own = {
+        "checks": ["true"],
+        "protect": ["a.txt"],
+        "agent": "mine",
+        "limits": {"iterations": 5},
+    }
     repo.write("prd.json", json.dumps({**json.loads(repo.read("prd.json")), **own}))
     evil = {"checks": ["rm -rf /"], "agents": {}, "agent": "sh", "setup": "evil", "limits": {"iterations": 99}}  # fmt: skip
     sly = {**GOOD, **evil}
-    sly["userStories"] = [{**TASKS[0], "passes": True, "agent": "evil", "blocked": "no", "status": "done"}]
+    sly["userStories"] = [
+        {**TASKS[0], "passes": True, "agent": "evil", "blocked": "no", "status": "done"}
+    ]
     done = plan(repo, says(sly))
     assert done.returncode == 0, done.stderr
     made = json.loads(repo.read("prd.json"))
@@ -122,7 +150,9 @@ UNUSABLE: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize("case", sample(UNUSABLE, 3))
-def test_an_answer_that_cannot_be_used_is_told_the_planner_once(repo: Repo, case: str) -> None:
+def test_an_answer_that_cannot_be_used_is_told_the_planner_once(
+    repo: Repo, case: str
+) -> None:
     answer, wrong = UNUSABLE[case]
     done = plan(repo, says(answer, GOOD))
     assert done.returncode == 0, done.stderr
@@ -135,7 +165,11 @@ def test_two_answers_that_cannot_be_used_leave_everything_as_it_was(repo: Repo) 
     repo.ralph("init")
     before = repo.read("prd.json")
     done = plan(repo, says("no"))
-    assert done.returncode == 1 and "twice" in done.stderr and "plan-again.out" in done.stderr
+    assert (
+        done.returncode == 1
+        and "twice" in done.stderr
+        and "plan-again.out" in done.stderr
+    )
     assert repo.read("prd.json") == before and not (repo.path / "progress.txt").exists()
     assert (repo.path / ".ralph/log/plan-again.out").read_text().strip() == "no"
 
@@ -161,15 +195,24 @@ def test_the_planner_works_in_a_place_of_its_own(repo: Repo) -> None:
     done = plan(repo, says(GOOD, then=look + VANDAL))
     assert done.returncode == 0, done.stderr + done.stdout
     after = everything_at_home(repo)
-    assert after.pop("prd.json") != before.pop("prd.json") and stories(repo)[0]["id"] == "US-001"
+    assert (
+        after.pop("prd.json") != before.pop("prd.json")
+        and stories(repo)[0]["id"] == "US-001"
+    )
     assert b"forged" not in after.pop("progress.txt", b"")
     assert after == before
 
 
-def test_a_plan_with_work_in_it_is_replaced_only_with_force_and_kept(repo: Repo) -> None:
+def test_a_plan_with_work_in_it_is_replaced_only_with_force_and_kept(
+    repo: Repo,
+) -> None:
     repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]})
     refused = plan(repo, says(GOOD))
-    assert refused.returncode == 2 and "2 tasks already" in refused.stderr and "--force" in refused.stderr
+    assert (
+        refused.returncode == 2
+        and "2 tasks already" in refused.stderr
+        and "--force" in refused.stderr
+    )
     assert repo.run(repo.agent("P(task).touch()"), "--once")[0] == 0
     worked = repo.read("prd.json")
     refused = plan(repo, says(GOOD))
@@ -185,7 +228,11 @@ def test_a_plan_with_work_in_it_is_replaced_only_with_force_and_kept(repo: Repo)
 def test_what_a_person_saves_while_the_planner_is_at_work_is_kept(repo: Repo) -> None:
     repo.ralph("init")
     start = json.loads(repo.read("prd.json"))
-    own = {**start, "limits": {"iterations": 7}, "userStories": [*start["userStories"], {"title": "my own"}]}
+    own = {
+        **start,
+        "limits": {"iterations": 7},
+        "userStories": [*start["userStories"], {"title": "my own"}],
+    }
     saved = json.dumps(own)
     done = plan(repo, says(GOOD, then=f"(REAL / 'prd.json').write_text({saved!r})"))
     assert done.returncode == 0, done.stderr
@@ -195,10 +242,14 @@ def test_what_a_person_saves_while_the_planner_is_at_work_is_kept(repo: Repo) ->
     assert json.loads(repo.read("prd.json"))["limits"] == {"iterations": 7}
 
 
-def test_a_plan_that_cannot_be_read_any_more_is_no_fault_of_the_planner(repo: Repo) -> None:
+def test_a_plan_that_cannot_be_read_any_more_is_no_fault_of_the_planner(
+    repo: Repo,
+) -> None:
     repo.ralph("init")
     done = plan(repo, says(GOOD, then="(REAL / 'prd.json').write_text('{')"))
-    assert done.returncode == 2 and "prd.json, line 1" in done.stderr, done.stdout + done.stderr
+    assert done.returncode == 2 and "prd.json, line 1" in done.stderr, (
+        done.stdout + done.stderr
+    )
     assert (repo.outside / "turns").read_text() == "x" and repo.read("prd.json") == "{"
 
 
@@ -214,10 +265,18 @@ def plan_for_a_quarter(repo: Repo, answer: object) -> subprocess.CompletedProces
     repo.ralph("init")
     repo.write(
         "prd.json",
-        json.dumps({**json.loads(repo.read("prd.json")), "agents": {"teller": row}, "planner": "teller"}),
+        json.dumps(
+            {
+                **json.loads(repo.read("prd.json")),
+                "agents": {"teller": row},
+                "planner": "teller",
+            }
+        ),
     )
     repo.write("../brief.md", "greet")
-    return repo.ralph("plan", "../brief.md", PATH=f"{repo.outside / 'bin'}:{repo.env['PATH']}")
+    return repo.ralph(
+        "plan", "../brief.md", PATH=f"{repo.outside / 'bin'}:{repo.env['PATH']}"
+    )
 
 
 def test_what_planning_cost_counts_for_the_plan(repo: Repo) -> None:
@@ -234,17 +293,24 @@ def test_what_planning_cost_counts_for_the_plan(repo: Repo) -> None:
 def test_what_planning_cost_counts_also_where_no_plan_came_of_it(repo: Repo) -> None:
     done = plan_for_a_quarter(repo, "no")
     assert done.returncode == 1 and "twice" in done.stderr
-    assert "no plan was made from ../brief.md | " in done.stdout and "$0.50" in done.stdout
+    assert (
+        "no plan was made from ../brief.md | " in done.stdout and "$0.50" in done.stdout
+    )
     assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.5
     assert [record["usd"] for record in repo.records("add")] == [0.5]
 
 
 def test_a_spent_budget_pays_for_no_planner(repo: Repo) -> None:
     plan_for_a_quarter(repo, GOOD)
-    repo.write("prd.json", json.dumps({**json.loads(repo.read("prd.json")), "budget": {"usd": 0.2}}))
+    repo.write(
+        "prd.json",
+        json.dumps({**json.loads(repo.read("prd.json")), "budget": {"usd": 0.2}}),
+    )
     path = f"{repo.outside / 'bin'}:{repo.env['PATH']}"
     done = repo.ralph("plan", "../brief.md", "--force", PATH=path)
-    assert done.returncode == 4 and "the plan's budget in dollars is spent" in done.stderr
+    assert (
+        done.returncode == 4 and "the plan's budget in dollars is spent" in done.stderr
+    )
     assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.25
 
 
@@ -257,7 +323,11 @@ REFUSED = {
         "not in a git repository; cd to your project, or start one: git init",
     ),
     "no planner": (["plan", "a.txt", "--planner", "not-here"], 5, "not on PATH"),
-    "a planner that may not only read": (["plan", "a.txt", "--planner", "opencode-x -p"], 5, "not on PATH"),
+    "a planner that may not only read": (
+        ["plan", "a.txt", "--planner", "opencode-x -p"],
+        5,
+        "not on PATH",
+    ),
 }
 
 
@@ -266,23 +336,34 @@ def test_what_is_refused_in_one_message(repo: Repo, case: str) -> None:
     repo.write("empty.md", " \n")
     words, code, said = REFUSED[case]
     done = repo.ralph(*words)
-    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (code, True, False), (
-        done.stderr
-    )
+    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (
+        code,
+        True,
+        False,
+    ), done.stderr
 
 
 def test_a_brief_from_standard_input(repo: Repo) -> None:
     command = planner(repo, says(GOOD))
     words = [sys.executable, "-m", "ralph", "plan", "-", "--planner", command]
     done = subprocess.run(
-        words, cwd=repo.path, env=repo.env, input="Greet the world.", capture_output=True, text=True
+        words,
+        cwd=repo.path,
+        env=repo.env,
+        input="Greet the world.",
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert "Greet the world." in (repo.outside / "asked").read_text()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_planner_can_be_stopped_and_leaves_nothing(repo: Repo, number: int, code: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+def test_a_planner_can_be_stopped_and_leaves_nothing(
+    repo: Repo, number: int, code: int
+) -> None:
     repo.ralph("init")
     before = repo.read("prd.json")
     path = repo.outside / "slow.py"
@@ -297,19 +378,28 @@ def test_a_planner_can_be_stopped_and_leaves_nothing(repo: Repo, number: int, co
     process.send_signal(number)
     process.communicate(timeout=30)
     assert process.returncode == code
-    assert repo.gone_within(5) and repo.read("prd.json") == before and repo.read("a.txt") == "a\n"
+    assert (
+        repo.gone_within(5)
+        and repo.read("prd.json") == before
+        and repo.read("a.txt") == "a\n"
+    )
 
 
 def test_the_example_of_init_is_never_worked(repo: Repo) -> None:
     repo.ralph("init")
     repo.commit("plan")
     code, _, printed = repo.run(repo.agent("P('x').touch()"), "--check", "true")
-    assert code == 2 and "ralph plan brief.md" in printed and not (repo.path / "x").exists()
+    assert (
+        code == 2
+        and "ralph plan brief.md" in printed
+        and not (repo.path / "x").exists()
+    )
 
 
 # ---------------------------------------------------------------- add
 
-# What stands in the file, what is added, and what the file is then: bytes around it stay.
+# What stands in the file, what is added, and what the file is then: bytes around it
+# stay.
 FORMS = {
     "indented": ('{\n  "tasks": [\n    {\n      "id": "US-001",\n      "title": "a"\n    }\n  ]\n}\n',
                  '{\n  "tasks": [\n    {\n      "id": "US-001",\n      "title": "a"\n    },\n    {\n      "id": "US-002",\n      "title": "new",\n      "passes": false\n    }\n  ]\n}\n'),
@@ -344,7 +434,10 @@ def test_add_with_all_that_can_be_said(repo: Repo) -> None:
 
 
 NOT_ADDED = {
-    "no such dependency": (["x", "--check", "true", "--depends-on", "T9"], "no such task"),
+    "no such dependency": (
+        ["x", "--check", "true", "--depends-on", "T9"],
+        "no such task",
+    ),
     "blank": ([" "], "title"),
     "nothing that proves it": (["x"], "nothing would prove 'x'"),
     "blank check": (["x", "--check", " "], "blank"),
@@ -357,7 +450,9 @@ def test_what_cannot_be_added_changes_nothing(repo: Repo, case: str) -> None:
     before = repo.read("prd.json")
     words, said = NOT_ADDED[case]
     done = repo.ralph("add", *words)
-    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert (
+        done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+    ), done.stderr
     assert repo.read("prd.json") == before and not (repo.path / "progress.txt").exists()
 
 
@@ -370,7 +465,13 @@ def until(repo: Repo, name: str) -> str:
 def test_what_is_added_during_the_last_checks_is_worked_too(repo: Repo) -> None:
     out = repo.outside
     wait = f"touch {out}/on; while ! test -f {out}/added; do sleep 0.02; done"
-    repo.plan({"checks": [f"test -f T1 || exit 1; case $(pwd) in */room-[2-9]) {wait};; esac"]})
+    repo.plan(
+        {
+            "checks": [
+                f"test -f T1 || exit 1; case $(pwd) in */room-[2-9]) {wait};; esac"
+            ]
+        }
+    )
     process = repo.start("run", "--agent", repo.agent("P(task).touch()"))
     repo.wait_for("../on")  # the attempt's own check is over, the last ones run
     assert repo.ralph("add", "late", "--check", "test -f T2").returncode == 0
@@ -379,9 +480,13 @@ def test_what_is_added_during_the_last_checks_is_worked_too(repo: Repo) -> None:
     assert process.returncode == 0 and repo.passed() == ["T1", "T2"], said
 
 
-def test_adds_at_once_beside_a_loop_are_told_the_ids_that_they_get_and_worked_by_it(repo: Repo) -> None:
+def test_adds_at_once_beside_a_loop_are_told_the_ids_that_they_get_and_worked_by_it(
+    repo: Repo,
+) -> None:
     repo.plan({"checks": ["test -f T1"]})
-    process = repo.start("run", "--agent", repo.agent(f"{until(repo, 'told')}P(task).touch()"))
+    process = repo.start(
+        "run", "--agent", repo.agent(f"{until(repo, 'told')}P(task).touch()")
+    )
     repo.wait_for("../on")
     slowly = """if True:
         import time
@@ -391,29 +496,40 @@ def test_adds_at_once_beside_a_loop_are_told_the_ids_that_they_get_and_worked_by
     """
 
     def add(number: int) -> str:
-        return repo.ralph_anew("add", f"n{number}", "--check", "true", first=slowly).stdout
+        return repo.ralph_anew(
+            "add", f"n{number}", "--check", "true", first=slowly
+        ).stdout
 
     with ThreadPoolExecutor() as several:
         said = "".join(several.map(add, range(2, 6)))
     repo.write("../told", "")
     worked, _ = process.communicate(timeout=60)
-    assert process.returncode == 0 and repo.passed() == [task["id"] for task in stories(repo)], worked
+    assert process.returncode == 0 and repo.passed() == [
+        task["id"] for task in stories(repo)
+    ], worked
     told = sorted(re.findall(r"added (\S+): (\S+)", said))
     assert len(told) == 4 and repo.has_landed("T5")
     assert told == [
-        (task["id"], task["title"]) for task in sorted(stories(repo)[1:], key=lambda t: t["id"])
+        (task["id"], task["title"])
+        for task in sorted(stories(repo)[1:], key=lambda t: t["id"])
     ], said
 
 
 def test_what_is_added_before_a_stop_is_in_the_plan_afterwards(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]})
-    process = repo.start("run", "--agent", repo.agent(f"{until(repo, 'added')}P(task).touch()"))
+    process = repo.start(
+        "run", "--agent", repo.agent(f"{until(repo, 'added')}P(task).touch()")
+    )
     repo.wait_for("../on")
     assert repo.ralph("stop").returncode == 0
     repo.ralph("add", "later", "--check", "test -f T3")
     repo.write("../added", "")
     process.communicate(timeout=60)
-    assert process.returncode == 3 and [task["id"] for task in stories(repo)] == ["T1", "T2", "T3"]
+    assert process.returncode == 3 and [task["id"] for task in stories(repo)] == [
+        "T1",
+        "T2",
+        "T3",
+    ]
     assert repo.passed() == ["T1"]
 
 
@@ -429,7 +545,9 @@ def killed(repo: Repo, *words: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["detached", "merge", "rebase"])
-def test_where_git_is_when_a_person_plans_is_where_it_is_afterwards(repo: Repo, state: str) -> None:
+def test_where_git_is_when_a_person_plans_is_where_it_is_afterwards(
+    repo: Repo, state: str
+) -> None:
     repo.ralph("init")
     repo.commit("plan")
     if state == "merge":
@@ -445,9 +563,17 @@ def test_where_git_is_when_a_person_plans_is_where_it_is_afterwards(repo: Repo, 
         repo.git("rebase", "-q", "-i", "HEAD~1")
     else:
         repo.git("checkout", "-q", "--detach")
-    files = {name for name in ("MERGE_HEAD", "rebase-merge") if (repo.path / ".git" / name).exists()}
+    files = {
+        name
+        for name in ("MERGE_HEAD", "rebase-merge")
+        if (repo.path / ".git" / name).exists()
+    }
     done = plan(repo, says(GOOD))
-    assert {name for name in ("MERGE_HEAD", "rebase-merge") if (repo.path / ".git" / name).exists()} == files
+    assert {
+        name
+        for name in ("MERGE_HEAD", "rebase-merge")
+        if (repo.path / ".git" / name).exists()
+    } == files
     assert done.returncode == 0, done.stderr
 
 
@@ -456,7 +582,12 @@ def test_a_pass_by_hand_in_the_old_plan_is_none_in_the_new_one(repo: Repo) -> No
     repo.commit("plan")
     killed(repo, "run", "--agent", repo.agent(until(repo, "never")))
     new = [
-        {"id": name, "title": f"new {name}", "acceptanceCriteria": ["x"], "checks": [f"test -f {name}"]}
+        {
+            "id": name,
+            "title": f"new {name}",
+            "acceptanceCriteria": ["x"],
+            "checks": [f"test -f {name}"],
+        }
         for name in ("T1", "T2")
     ]
     assert plan(repo, says({**GOOD, "userStories": new}), "--force").returncode == 0
@@ -470,15 +601,28 @@ def test_a_killed_planner_leaves_home_as_it_was(repo: Repo, again: str) -> None:
     repo.commit("plan")
     repo.write("../brief.md", "x")
     before = everything_at_home(repo)
-    killed(repo, "plan", "../brief.md", "--planner", planner(repo, f"{VANDAL}\n{until(repo, 'never')}"))
+    killed(
+        repo,
+        "plan",
+        "../brief.md",
+        "--planner",
+        planner(repo, f"{VANDAL}\n{until(repo, 'never')}"),
+    )
     assert everything_at_home(repo) == before
-    done = plan(repo, says(GOOD)) if again == "plan" else repo.ralph("add", "x", "--check", "true")
+    done = (
+        plan(repo, says(GOOD))
+        if again == "plan"
+        else repo.ralph("add", "x", "--check", "true")
+    )
     assert done.returncode == 0, done.stderr
     assert stories(repo)[0]["title"] in ("greet", "x")
 
 
 def test_the_checks_that_a_planner_names_for_every_task_are_shown(repo: Repo) -> None:
-    assert "every task: echo all | cat\n" in plan(repo, says({**GOOD, "checks": ["echo all | cat"]})).stdout
+    assert (
+        "every task: echo all | cat\n"
+        in plan(repo, says({**GOOD, "checks": ["echo all | cat"]})).stdout
+    )
 
 
 @pytest.mark.parametrize("title", ["x" * 300, "Update package.json"])
@@ -489,30 +633,51 @@ def test_any_line_can_be_a_title(repo: Repo, title: str) -> None:
 
 
 def test_a_lone_surrogate_in_the_answer(repo: Repo) -> None:
-    assert plan(repo, says({**GOOD, "userStories": [{**TASKS[0], "title": "a \ud800"}]})).returncode == 0
+    assert (
+        plan(
+            repo, says({**GOOD, "userStories": [{**TASKS[0], "title": "a \ud800"}]})
+        ).returncode
+        == 0
+    )
 
 
-def test_a_report_is_written_into_what_is_no_file_and_does_not_replace_it(repo: Repo) -> None:
+def test_a_report_is_written_into_what_is_no_file_and_does_not_replace_it(
+    repo: Repo,
+) -> None:
     repo.plan({"checks": ["true"]})
     os.mkfifo(repo.outside / "pipe")
     reader = os.open(repo.outside / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    repo.ralph("report", "-o", "../pipe")  # /dev/full and /dev/null went the same way, as root
+    repo.ralph(
+        "report", "-o", "../pipe"
+    )  # /dev/full and /dev/null went the same way, as root
     os.close(reader)
     assert (repo.outside / "pipe").is_fifo()
 
 
 def test_a_key_that_is_misspelt_in_many_tasks_is_told_once(tmp_path: Path) -> None:
     path = tmp_path / "prd.json"
-    path.write_text(json.dumps([{"id": f"T{i}", "title": "x", "cheks": []} for i in range(5000)]))
+    path.write_text(
+        json.dumps([{"id": f"T{i}", "title": "x", "cheks": []} for i in range(5000)])
+    )
     (said,) = prd.misspelt(prd.load(path))
-    assert said == "T0, T1, T2, T3 and 4996 more have 'cheks', which is not read; is 'checks' meant?"
+    assert (
+        said
+        == "T0, T1, T2, T3 and 4996 more have 'cheks', which is not read; is 'checks' meant?"
+    )
 
 
 def test_a_key_that_is_misspelt_is_told_with_the_right_name(tmp_path: Path) -> None:
     path = tmp_path / "prd.json"
-    odd: dict[str, Any] = {"cheks": [], "dependson": [], "acceptance_criterias": [], "keeps": []}
+    odd: dict[str, Any] = {
+        "cheks": [],
+        "dependson": [],
+        "acceptance_criterias": [],
+        "keeps": [],
+    }
     task = {"id": "T1", "title": "x", **odd, "completedAt": "2026-01-01"}
-    path.write_text(json.dumps({"cheks": ["true"], "protects": ["tests"], "tasks": [task]}))
+    path.write_text(
+        json.dumps({"cheks": ["true"], "protects": ["tests"], "tasks": [task]})
+    )
     assert [said.replace(", which is not read; is", " ->") for said in prd.misspelt(prd.load(path))] == [
         "the plan has 'cheks' -> 'checks' meant?", "the plan has 'protects' -> 'protect' meant?",
         "T1 has 'cheks' -> 'checks' meant?", "T1 has 'dependson' -> 'dependsOn' meant?",
@@ -520,7 +685,8 @@ def test_a_key_that_is_misspelt_is_told_with_the_right_name(tmp_path: Path) -> N
     ]  # fmt: skip
 
 
-# One line a case: a key of the plan, one of the task, and where it belongs; or that nothing is said.
+# One line a case: a key of the plan, one of the task, and where it belongs; or that
+# nothing is said.
 @pytest.mark.parametrize(("of_plan", "of_task", "place"), [
     ("attempts", "", "the plan's 'limits', as 'attempts'"),
     ("max_attempts", "", "the plan's 'limits', as 'attempts'"),
@@ -548,8 +714,15 @@ def test_a_key_in_the_wrong_place_is_told_with_the_right_one(
 ) -> None:
     path, odd = tmp_path / "prd.json", of_plan or of_task
     value = {"attempts": 1} if odd == "limits" else "5" if odd != "allow" else ["a"]
-    top, task = ({of_plan: value} if of_plan else {}), ({of_task: value} if of_task else {})
+    top, task = (
+        ({of_plan: value} if of_plan else {}),
+        ({of_task: value} if of_task else {}),
+    )
     path.write_text(json.dumps({**top, "tasks": [{"id": "T1", "title": "x", **task}]}))
     who = "the plan" if of_plan else "T1"
-    said = [f"{who} has {odd!r}, which is not read there; it belongs to {place}"] if place else []
+    said = (
+        [f"{who} has {odd!r}, which is not read there; it belongs to {place}"]
+        if place
+        else []
+    )
     assert [*prd.misspelt(prd.load(path))] == said

@@ -1,4 +1,5 @@
-"""Requests: what people ask of a plan is done at once, as an edit of prd.json and of nothing else."""
+"""Requests: what people ask of a plan is done at once, as an edit of prd.json and of
+nothing else."""
 
 from __future__ import annotations
 
@@ -45,7 +46,10 @@ def test_a_task_gets_an_id_of_its_own_from_its_title(repo: Repo) -> None:
 def test_a_task_takes_the_place_of_the_example(repo: Repo) -> None:
     repo.ralph("init")
     path = repo.path / "prd.json"
-    assert requests.add(path, "first real task", {"checks": ["true"]}) == "added US-001: first real task"
+    assert (
+        requests.add(path, "first real task", {"checks": ["true"]})
+        == "added US-001: first real task"
+    )
     assert [task["title"] for task in tasks(path)] == ["first real task"]
 
 
@@ -66,12 +70,21 @@ def test_a_task_takes_the_place_of_the_example(repo: Repo) -> None:
 def test_a_task_is_opened_and_the_answer_stands_in_its_notes(
     repo: Repo, notes: dict[str, Any], answer: str, wanted: dict[str, Any]
 ) -> None:
-    path = plan(repo, {**notes, "blocked": "which colour?", "checks": ["true"]}, {"checks": ["true"]})
+    path = plan(
+        repo,
+        {**notes, "blocked": "which colour?", "checks": ["true"]},
+        {"checks": ["true"]},
+    )
     other = tasks(path)[1]
     said = requests.retry(path, ["T1"], answer)
-    assert said == "T1 is open again" + ("; your answer is in its notes" if answer.strip() else "")
+    assert said == "T1 is open again" + (
+        "; your answer is in its notes" if answer.strip() else ""
+    )
     opened = tasks(path)[0]
-    assert ({key: opened[key] for key in ("notes", "blocked") if key in opened}, tasks(path)[1]) == (
+    assert (
+        {key: opened[key] for key in ("notes", "blocked") if key in opened},
+        tasks(path)[1],
+    ) == (
         wanted,
         other,
     )
@@ -86,7 +99,9 @@ def test_a_task_that_was_not_blocked_stays_as_it_is(repo: Repo) -> None:
 
 def test_several_are_opened_at_once_or_none(repo: Repo) -> None:
     path = plan(repo, *[{"blocked": "why?", "checks": ["true"]}] * 3)
-    assert requests.retry(path, ["T1", "T3"], "") == "T1 is open again\nT3 is open again"
+    assert (
+        requests.retry(path, ["T1", "T3"], "") == "T1 is open again\nT3 is open again"
+    )
     assert [task["id"] for task in tasks(path) if task.get("blocked")] == ["T2"]
     before = path.read_bytes(), repo.read("progress.txt")
     with pytest.raises(BadInput, match="no task 'the'"):
@@ -102,31 +117,49 @@ with P(f"{task}.txt").open("a") as file: file.write("good")
 
 def test_a_task_that_passed_is_opened_while_the_loop_works_another(repo: Repo) -> None:
     path = plan(
-        repo, {"checks": ["grep -q good T1.txt"], "notes": ["a"]}, {"checks": ["grep -q good T2.txt"]}
+        repo,
+        {"checks": ["grep -q good T1.txt"], "notes": ["a"]},
+        {"checks": ["grep -q good T2.txt"]},
     )
     waits = "if task == 'T2':\n    while not (OUT / 'go').exists(): time.sleep(0.02)\n"
-    night = repo.start("run", "--agent", repo.agent(f"(OUT / f'on-{{task}}').touch()\n{waits}{WORKS}"))
+    night = repo.start(
+        "run", "--agent", repo.agent(f"(OUT / f'on-{{task}}').touch()\n{waits}{WORKS}")
+    )
     repo.wait_for("../on-T2")
     assert repo.passed() == ["T1"]
-    assert requests.retry(path, ["T1"], "in blue, too") == "T1 is open again; your answer is in its notes"
+    assert (
+        requests.retry(path, ["T1"], "in blue, too")
+        == "T1 is open again; your answer is in its notes"
+    )
     assert tasks(path)[0]["notes"] == ["a", "in blue, too"]
     assert repo.records("retry")[0]["answer"] == "in blue, too"
     repo.write("../go", "")
     said, _ = night.communicate(timeout=40)
     assert night.returncode == 0 and "marked again" not in said, said
-    assert repo.read("../prompts").split("\n")[1:] == ["T1 False", "T2 False", "T1 True"]
+    assert repo.read("../prompts").split("\n")[1:] == [
+        "T1 False",
+        "T2 False",
+        "T1 True",
+    ]
     assert repo.landed("T1.txt") == "goodgood" and repo.passed() == ["T1", "T2"]
 
 
 def test_a_word_for_a_task_stands_in_its_notes(repo: Repo) -> None:
     path = plan(repo, {"checks": ["true"]})
-    assert requests.tell(path, "use the price table", "T1") == "T1: noted; its next attempt reads it"
+    assert (
+        requests.tell(path, "use the price table", "T1")
+        == "T1: noted; its next attempt reads it"
+    )
     requests.tell(path, "in \x1b[1mEUR\n\nand USD", "T1")
     assert tasks(path)[0]["notes"] == "use the price table\nin \x1b[1mEUR\n\nand USD"
 
 
-@pytest.mark.parametrize("notes", [{}, {"notes": "no tabs"}, {"notes": ["no tabs"]}, {"rules": "r" * 4000}])
-def test_a_word_for_the_plan_stands_in_the_next_prompt(repo: Repo, notes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "notes", [{}, {"notes": "no tabs"}, {"notes": ["no tabs"]}, {"rules": "r" * 4000}]
+)
+def test_a_word_for_the_plan_stands_in_the_next_prompt(
+    repo: Repo, notes: dict[str, Any]
+) -> None:
     """Also where the plan says so much that not all of it fits."""
     path = plan(repo, {"checks": ["true"]}, {"checks": ["true"]}, **notes)
     before = tasks(path)
@@ -136,7 +169,9 @@ def test_a_word_for_the_plan_stands_in_the_next_prompt(repo: Repo, notes: dict[s
     for task in ("T1", "T2"):
         assert "no new dependencies" in repo.ralph("prompt", "--task", task).stdout
     path.write_text(json.dumps(before))
-    assert "is a list of tasks with no place for a note" in repo.ralph("tell", "x").stderr
+    assert (
+        "is a list of tasks with no place for a note" in repo.ralph("tell", "x").stderr
+    )
     assert "put the text in quotes" in repo.ralph("tell", "T1", "no", "quotes").stderr
 
 
@@ -180,17 +215,30 @@ def test_what_several_people_ask_at_once_is_all_done(repo: Repo) -> None:
     assert len(tasks(path)[0]["notes"].splitlines()) == 40
 
 
-def test_who_waits_too_long_for_the_lock_is_told(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_too_long_for_the_lock_is_told(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(edit, "LOCK_PATIENCE", 0.1)
     path = plan(repo, {"checks": ["true"]})
-    with edit.lock(layout.locate(path).private), pytest.raises(TryLater, match="another ralph is changing"):
+    with (
+        edit.lock(layout.locate(path).private),
+        pytest.raises(TryLater, match="another ralph is changing"),
+    ):
         requests.tell(path, "x", "T1")
     assert requests.tell(path, "x", "T1")
 
 
 def test_an_attempt_cannot_steer_its_loop(repo: Repo) -> None:
     repo.plan(own("T1"))
-    words = ("stop", "retry T1", "tell hello", "add x --check true", "plan a.txt", "land", "clean")
+    words = (
+        "stop",
+        "retry T1",
+        "tell hello",
+        "add x --check true",
+        "plan a.txt",
+        "land",
+        "clean",
+    )
     ralph = f"cd {repo.path} && {sys.executable} -m ralph"
     look = f"assert not sh('{ralph} add --help > /dev/null').returncode"
     agent = repo.agent(
@@ -199,5 +247,7 @@ def test_an_attempt_cannot_steer_its_loop(repo: Repo) -> None:
     plan = repo.read("prd.json")
     assert repo.run(agent)[0] == 0
     said = repo.read("../said").splitlines()
-    assert [line.endswith("refused inside an attempt") for line in said] == [True] * len(words), said
+    assert [line.endswith("refused inside an attempt") for line in said] == [
+        True
+    ] * len(words), said
     assert repo.read("prd.json") == plan.replace("false", "true")

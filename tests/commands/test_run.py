@@ -24,14 +24,23 @@ def news(repo: Repo) -> list[dict[str, Any]]:
 
 
 def test_every_event_is_told_with_its_task_its_reason_and_the_sums(repo: Repo) -> None:
-    plan(repo, own("T1"), {"checks": ["false"]}, own("T3"), project="Shop", limits={"attempts": 1})
+    plan(
+        repo,
+        own("T1"),
+        {"checks": ["false"]},
+        own("T3"),
+        project="Shop",
+        limits={"attempts": 1},
+    )
     waits = f"if task == 'T3' and {once(repo, 'limited')}:\n    print(overage); print(limit); sys.exit()"
     info = "{'status': 'rejected', 'resetsAt': int(time.time() + 2), 'isUsingOverage': True}"
     over = f"json.dumps({{'type': 'rate_limit_event', 'rate_limit_info': {info}}})"
     names = f"import json\noverage, limit, result = {over}, {LIMIT!r}, {RESULT!r}"
     say = speaker(repo, f"{names}\n{waits}\n{MAKES}\nprint(result)")
     on = [word for event in EVENTS for word in ("--notify-on", event)]
-    assert repo.ralph("run", "--agent", say, *TOLD, *on, first=LOOKS_OFTEN).returncode == 4
+    assert (
+        repo.ralph("run", "--agent", say, *TOLD, *on, first=LOOKS_OFTEN).returncode == 4
+    )
     told = news(repo)
     assert [(one["event"], one["task"]) for one in told] == [
         ("passed", "T1"), ("blocked", "T2"), ("waiting", None), ("passed", "T3"), ("stopped", None),
@@ -41,10 +50,15 @@ def test_every_event_is_told_with_its_task_its_reason_and_the_sums(repo: Repo) -
         (1, None), (1, None), (1, None), (2, None), (2, "blocked"),
     ]  # fmt: skip
     first, blocked, waiting, _, last = told
-    assert (first["reason"], first["text"]) == (None, "Shop: T1 passed | 1 of 3 passed | $0.25")
+    assert (first["reason"], first["text"]) == (
+        None,
+        "Shop: T1 passed | 1 of 3 passed | $0.25",
+    )
     assert blocked["reason"].startswith("1 failed attempt") and blocked["usd"] == 0.5
     assert waiting["reason"].startswith("waiting for the provider until ")
-    assert last["text"].startswith(f"Shop: stopped: {last['reason']} | 2 of 3 passed | $")
+    assert last["text"].startswith(
+        f"Shop: stopped: {last['reason']} | 2 of 3 passed | $"
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,19 +66,30 @@ def test_every_event_is_told_with_its_task_its_reason_and_the_sums(repo: Repo) -
     [
         ((), {}, {}, "blocked stopped"),
         ((), {}, {"notifyOn": ["passed"]}, "passed"),
-        ((), {"RALPH_RUN_NOTIFY_ON": "passed stopped"}, {"notifyOn": ["passed"]}, "passed stopped"),
+        (
+            (),
+            {"RALPH_RUN_NOTIFY_ON": "passed stopped"},
+            {"notifyOn": ["passed"]},
+            "passed stopped",
+        ),
         (("--notify-on", "blocked"), {"RALPH_RUN_NOTIFY_ON": "passed"}, {}, "blocked"),
     ],
 )
 def test_it_is_told_of_the_events_that_are_named(
-    repo: Repo, words: tuple[str, ...], env: dict[str, Any], named: dict[str, Any], events: str
+    repo: Repo,
+    words: tuple[str, ...],
+    env: dict[str, Any],
+    named: dict[str, Any],
+    events: str,
 ) -> None:
     repo.plan(own("T1"), {"checks": ["false"]}, limits={"attempts": 1}, **named)
     done = repo.ralph("run", "--agent", repo.agent(MAKES), *TOLD, *words, **env)
     assert done.returncode == 4, done.stderr
     assert " ".join(one["event"] for one in news(repo)) == events
     again = repo.ralph("status", COLUMNS="1000").stdout
-    assert ("--notify-on passed --notify-on stopped" in again) == (events == "passed stopped")
+    assert ("--notify-on passed --notify-on stopped" in again) == (
+        events == "passed stopped"
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,19 +102,27 @@ def test_it_is_told_of_the_events_that_are_named(
         ("kill -9 $$", "--notify ended with exit -9: no output"),
     ],
 )
-def test_a_notify_command_that_fails_costs_one_sentence(repo: Repo, command: str, said: str) -> None:
+def test_a_notify_command_that_fails_costs_one_sentence(
+    repo: Repo, command: str, said: str
+) -> None:
     soon = "from _ralph.loop import run; run._NOTIFY_TIMEOUT = 1.0"
     repo.plan({"checks": ["false"]}, own("T2"), limits={"attempts": 1})
-    done = repo.ralph("run", "--agent", repo.agent(MAKES), "--notify", command, first=soon)
+    done = repo.ralph(
+        "run", "--agent", repo.agent(MAKES), "--notify", command, first=soon
+    )
     assert (done.returncode, repo.passed()) == (4, ["T2"]), done.stderr
-    assert done.stdout.count(f"! {said}") == done.stdout.count("--notify ") - 1 == 2  # and in `next:`
+    assert (
+        done.stdout.count(f"! {said}") == done.stdout.count("--notify ") - 1 == 2
+    )  # and in `next:`
     assert not repo.alive()
 
 
 # ---------------------------------------------------------------- first and last lines
 
 
-def test_the_first_line_says_what_is_to_come_and_every_stop_how_to_go_on(repo: Repo) -> None:
+def test_the_first_line_says_what_is_to_come_and_every_stop_how_to_go_on(
+    repo: Repo,
+) -> None:
     repo.plan(own("T1"), own("T2"), own("T3"))
     agent = repo.agent("P(f'{task}.txt').touch()")
     words = ["--max-iterations", "1", "--max-hours", "2", "--agent", agent]
@@ -102,19 +135,27 @@ def test_the_first_line_says_what_is_to_come_and_every_stop_how_to_go_on(repo: R
     assert last[20:] == f"next: {again}"
     assert f"next: {again}\n" in repo.ralph("status", COLUMNS="300").stdout
     tried = repo.ralph("run", "--once", "--agent", repo.agent(MAKES, "once"))
-    assert "next: ralph run --agent " in tried.stdout, "an attempt that passed has shown what it was to show"
-    waits = repo.start("run", "--agent", repo.agent("P(OUT / 'up').touch(); time.sleep(60)", "sleeper"))
+    assert "next: ralph run --agent " in tried.stdout, (
+        "an attempt that passed has shown what it was to show"
+    )
+    waits = repo.start(
+        "run", "--agent", repo.agent("P(OUT / 'up').touch(); time.sleep(60)", "sleeper")
+    )
     repo.wait_for("../up")
     waits.terminate()
     said, _ = waits.communicate(timeout=30)
-    assert waits.returncode == 143 and said.splitlines()[-1][20:].startswith("next: ralph run --agent ")
+    assert waits.returncode == 143 and said.splitlines()[-1][20:].startswith(
+        "next: ralph run --agent "
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "meant"),
     [("run T1", "--task T1"), ("run plan.json", "--prd plan.json"), ("status plan.json", "--prd plan.json"), ("status T1", "")],
 )  # fmt: skip
-def test_a_task_or_a_plan_without_its_option_is_understood(repo: Repo, words: str, meant: str) -> None:
+def test_a_task_or_a_plan_without_its_option_is_understood(
+    repo: Repo, words: str, meant: str
+) -> None:
     repo.write("plan.json", "[]")
     done = repo.ralph(*words.split())
     assert done.returncode == 2 and "unexpected extra argument" in done.stderr
@@ -123,8 +164,12 @@ def test_a_task_or_a_plan_without_its_option_is_understood(repo: Repo, words: st
 
 def test_the_attempt_that_starts_clean_says_so_when_it_begins(repo: Repo) -> None:
     repo.plan({"checks": ["false"]})
-    said = repo.run(repo.agent("P('x').write_text(str(attempt))"), "--max-attempts", "2")[2]
-    assert "attempt 1 of 2 | " in said and "attempt 2 of 2, from a clean start | " in said
+    said = repo.run(
+        repo.agent("P('x').write_text(str(attempt))"), "--max-attempts", "2"
+    )[2]
+    assert (
+        "attempt 1 of 2 | " in said and "attempt 2 of 2, from a clean start | " in said
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,7 +180,9 @@ def test_the_attempt_that_starts_clean_says_so_when_it_begins(repo: Repo) -> Non
         ("stop", 3, "stop"),
     ],
 )
-def test_a_notify_script_may_steer_the_run(repo: Repo, words: str, code: int, seen: str) -> None:
+def test_a_notify_script_may_steer_the_run(
+    repo: Repo, words: str, code: int, seen: str
+) -> None:
     """It does so once, when T1 is blocked."""
     repo.plan({"checks": ["false"]}, own("T2"), limits={"attempts": 1})
     ralph = f"{sys.executable} -m ralph {words} >> {repo.outside}/heard 2>&1"
@@ -143,8 +190,12 @@ def test_a_notify_script_may_steer_the_run(repo: Repo, words: str, code: int, se
         "../notify",
         f"test -e {repo.outside}/heard || {{ {ralph}; echo ended with $?; }} >> {repo.outside}/heard 2>&1",
     )
-    agent = repo.agent(f"(OUT / f'prompt-{{task}}-{{attempt}}').write_text(prompt)\n{MAKES}")
+    agent = repo.agent(
+        f"(OUT / f'prompt-{{task}}-{{attempt}}').write_text(prompt)\n{MAKES}"
+    )
     ended, summary, said = repo.run(agent, "--notify", str(script))
     assert "ended with 0" in repo.read("../heard"), repo.read("../heard")
     assert ended == code, said
-    assert seen in repo.read("progress.txt") + repo.read("prd.json") + said + json.dumps(summary)
+    assert seen in repo.read("progress.txt") + repo.read(
+        "prd.json"
+    ) + said + json.dumps(summary)

@@ -1,4 +1,5 @@
-"""What `ralph plan` reads: tasks as people have them in other tools, and what a brief can look like."""
+"""What `ralph plan` reads: tasks as people have them in other tools, and what a brief
+can look like."""
 
 from __future__ import annotations
 
@@ -51,8 +52,18 @@ MASTER = [
     master(3, "Show prices", "pending", [1, 2]),
 ]
 ISSUES = [
-    {"number": 12, "title": "Sort prices", "body": "EUR first", "labels": [{"name": "ready"}]},
-    {"number": 15, "title": "Show prices", "body": "Blocked by #12", "labels": [{"name": "ready"}]},
+    {
+        "number": 12,
+        "title": "Sort prices",
+        "body": "EUR first",
+        "labels": [{"name": "ready"}],
+    },
+    {
+        "number": 15,
+        "title": "Show prices",
+        "body": "Blocked by #12",
+        "labels": [{"name": "ready"}],
+    },
 ]
 BEADS = [
     {"id": "shop-a1f", "title": "Read prices", "status": "closed", "priority": 1, "issue_type": "task"},
@@ -63,8 +74,8 @@ BEADS = [
 
 
 class Recipe(NamedTuple):
-    """What somebody has: `files`, and what a `program` of theirs prints. The tasks that it is, by id: the ids
-    that they depend on; and those that are done."""
+    """What somebody has: `files`, and what a `program` of theirs prints. The tasks that
+    it is, by id: the ids that they depend on; and those that are done."""
 
     files: dict[str, str]
     tasks: dict[str, list[str]]
@@ -81,7 +92,8 @@ class Recipe(NamedTuple):
 
     @property
     def answer(self) -> dict[str, Any]:
-        """What a planner makes of it: with a `passes`, which is none of its business."""
+        """What a planner makes of it: with a `passes`, which is none of its
+        business."""
         return {"questions": [], "description": "Prices.", "userStories": [
             {
                 "id": name, "title": f"task {name}", "acceptanceCriteria": ["it is seen"], "dependsOn": needs,
@@ -120,7 +132,9 @@ RECIPES = {
     "bd export | ralph plan -": Recipe({"issues.jsonl": lines_of(BEADS)}, {"shop-a1f": [], "shop-b22": ["shop-a1f"]}, ["shop-a1f"], "bd"),
 }  # fmt: skip
 """The commands of docs/plan.md."""
-UNTAGGED = Recipe({"tasks.json": json.dumps({"tasks": MASTER, "metadata": {}})}, CHAIN, ["1"])
+UNTAGGED = Recipe(
+    {"tasks.json": json.dumps({"tasks": MASTER, "metadata": {}})}, CHAIN, ["1"]
+)
 EVERY = {**RECIPES, "ralph plan tasks.json": UNTAGGED}
 
 
@@ -135,16 +149,24 @@ def shell(repo: Repo, command: str, **env: str) -> subprocess.CompletedProcess[s
 
 def test_the_recipes_of_the_page_are_those_that_are_tried() -> None:
     page = (
-        (ROOT / "docs/plan.md").read_text("utf-8").partition("## From what you have")[2].partition("\n## ")[0]
+        (ROOT / "docs/plan.md")
+        .read_text("utf-8")
+        .partition("## From what you have")[2]
+        .partition("\n## ")[0]
     )
-    shown = [line.partition(" #")[0].strip() for line in re.findall(r"^    (.*)$", page, re.MULTILINE)]
+    shown = [
+        line.partition(" #")[0].strip()
+        for line in re.findall(r"^    (.*)$", page, re.MULTILINE)
+    ]
     assert shown == [*RECIPES]
 
 
 @pytest.mark.parametrize("command", EVERY)
-def test_what_people_have_becomes_a_plan_that_is_worked(repo: Repo, command: str) -> None:
-    """The planner sees all of it; ids and dependencies stay; what is done and green passes, and nothing that
-    the planner marks does."""
+def test_what_people_have_becomes_a_plan_that_is_worked(
+    repo: Repo, command: str
+) -> None:
+    """The planner sees all of it; ids and dependencies stay; what is done and green
+    passes, and nothing that the planner marks does."""
     recipe = EVERY[command]
     recipe.lay(repo)
     done = shell(repo, f"{command} --planner '{planner(repo, says(recipe.answer))}'")
@@ -152,7 +174,9 @@ def test_what_people_have_becomes_a_plan_that_is_worked(repo: Repo, command: str
     asked = (repo.outside / "asked").read_text()
     for name, words in recipe.files.items():
         assert words.strip() in asked and (bool(recipe.program) or name in asked)
-    assert (repo.outside / "turns").read_text() == "x" and '"done"' not in repo.read("prd.json")
+    assert (repo.outside / "turns").read_text() == "x" and '"done"' not in repo.read(
+        "prd.json"
+    )
     assert {task["id"]: task["dependsOn"] for task in stories(repo)} == recipe.tasks
     assert repo.passed() == recipe.done
     assert done.stdout.count("(done: its checks are green)") == len(recipe.done)
@@ -165,7 +189,10 @@ def test_what_people_have_becomes_a_plan_that_is_worked(repo: Repo, command: str
 
 
 def answer(*tasks: dict[str, Any], **more: Any) -> dict[str, Any]:
-    full = [{"id": f"T{i}", "title": "x", "acceptanceCriteria": ["y"], **t} for i, t in enumerate(tasks, 1)]
+    full = [
+        {"id": f"T{i}", "title": "x", "acceptanceCriteria": ["y"], **t}
+        for i, t in enumerate(tasks, 1)
+    ]
     return {"description": "d", "userStories": full, **more}
 
 
@@ -183,63 +210,94 @@ JUDGED: dict[str, tuple[dict[str, Any], str, list[str]]] = {
 
 
 @pytest.mark.parametrize("case", JUDGED)
-def test_the_clean_room_says_what_a_check_is_worth_and_who_is_done(repo: Repo, case: str) -> None:
-    """What is wrong the planner is told once; then it is said, and the plan is there all the same."""
+def test_the_clean_room_says_what_a_check_is_worth_and_who_is_done(
+    repo: Repo, case: str
+) -> None:
+    """What is wrong the planner is told once; then it is said, and the plan is there
+    all the same."""
     task, wrong, passed = JUDGED[case]
     command = planner(repo, says(answer(task)))
     repo.write("../brief.md", "x")
     done = repo.ralph("plan", "../brief.md", "--planner", command)
     assert done.returncode == 0, done.stderr
     assert (repo.outside / "turns").read_text() == ("xx" if wrong else "x")
-    assert repo.passed() == passed and done.stdout.count(wrong or "never") == (2 if wrong else 0)
+    assert repo.passed() == passed and done.stdout.count(wrong or "never") == (
+        2 if wrong else 0
+    )
     assert wrong in (repo.outside / "asked").read_text()
 
 
 def test_the_checks_see_what_setup_made_and_are_one_program(repo: Repo) -> None:
     repo.ralph("init")
-    own = {"setup": "echo made > made.txt", "checks": ["cp made.txt built.txt"], "protect": []}
+    own = {
+        "setup": "echo made > made.txt",
+        "checks": ["cp made.txt built.txt"],
+        "protect": [],
+    }
     repo.write("prd.json", json.dumps({**json.loads(repo.read("prd.json")), **own}))
     repo.write("../brief.md", "x")
     seen = answer({"checks": ["test -f built.txt"], "done": True}, {"checks": RED})
     done = repo.ralph("plan", "../brief.md", "--planner", planner(repo, says(seen)))
     assert done.returncode == 0 and repo.passed() == ["T1"], done.stdout + done.stderr
-    assert not (repo.path / "made.txt").exists() and not (repo.path / "built.txt").exists()
+    assert (
+        not (repo.path / "made.txt").exists() and not (repo.path / "built.txt").exists()
+    )
 
 
-@pytest.mark.parametrize(("whose", "turns"), [("the plan's", "x"), ("the planner's", "xx")])
-def test_a_red_setup_is_told_the_planner_if_it_is_its_own(repo: Repo, whose: str, turns: str) -> None:
+@pytest.mark.parametrize(
+    ("whose", "turns"), [("the plan's", "x"), ("the planner's", "xx")]
+)
+def test_a_red_setup_is_told_the_planner_if_it_is_its_own(
+    repo: Repo, whose: str, turns: str
+) -> None:
     repo.ralph("init")
     setup = {"setup": "echo no such package; exit 3"}
     if whose == "the plan's":
-        repo.write("prd.json", json.dumps({**json.loads(repo.read("prd.json")), **setup}))
+        repo.write(
+            "prd.json", json.dumps({**json.loads(repo.read("prd.json")), **setup})
+        )
     repo.write("../brief.md", "x")
-    said = answer({"checks": GREEN, "done": True}, **({} if whose == "the plan's" else setup))
+    said = answer(
+        {"checks": GREEN, "done": True}, **({} if whose == "the plan's" else setup)
+    )
     done = repo.ralph("plan", "../brief.md", "--planner", planner(repo, says(said)))
-    assert done.returncode == 0 and (repo.outside / "turns").read_text() == turns, done.stderr
+    assert done.returncode == 0 and (repo.outside / "turns").read_text() == turns, (
+        done.stderr
+    )
     assert "no such package" in done.stdout and "so no check was tried" in done.stdout
     assert repo.passed() == []
 
 
 def test_a_second_turn_that_comes_to_nothing_costs_no_plan(repo: Repo) -> None:
     command = planner(
-        repo, says(answer({"checks": GREEN}), "no", then="if n.stat().st_size > 1: sys.exit(3)")
+        repo,
+        says(
+            answer({"checks": GREEN}), "no", then="if n.stat().st_size > 1: sys.exit(3)"
+        ),
     )
     repo.write("../brief.md", "x")
     for _ in ("fails", "says nothing of use"):
         done = repo.ralph("plan", "../brief.md", "--planner", command)
-        assert done.returncode == 0 and stories(repo)[0]["checks"] == GREEN, done.stdout + done.stderr
+        assert done.returncode == 0 and stories(repo)[0]["checks"] == GREEN, (
+            done.stdout + done.stderr
+        )
         assert "proves nothing" in done.stdout
         command = planner(repo, says(answer({"checks": GREEN}), "no"))
         (repo.outside / "turns").unlink()
 
 
 def test_a_plan_with_passes_of_its_own_may_be_made_again(repo: Repo) -> None:
-    command = planner(repo, says(answer({"checks": GREEN, "done": True}, {"checks": RED})))
+    command = planner(
+        repo, says(answer({"checks": GREEN, "done": True}, {"checks": RED}))
+    )
     repo.write("../brief.md", "x")
     for _ in range(2):
         done = repo.ralph("plan", "../brief.md", "--planner", command)
         assert done.returncode == 0 and repo.passed() == ["T1"], done.stderr
-    repo.write("prd.json", repo.read("prd.json").replace("Prices", "prices").replace('"d"', '"mine"'))
+    repo.write(
+        "prd.json",
+        repo.read("prd.json").replace("Prices", "prices").replace('"d"', '"mine"'),
+    )
     assert repo.ralph("plan", "../brief.md", "--planner", command).returncode == 2
 
 
@@ -247,7 +305,15 @@ def test_a_plan_with_passes_of_its_own_may_be_made_again(repo: Repo) -> None:
 
 
 def test_files_and_folders_are_read_without_what_is_hidden(tmp_path: Path) -> None:
-    names = ["b/two.md", "b/one.md", "b/.hidden.md", "b/.git/config", "a.md", "b/c/three.md", "b/empty.md"]
+    names = [
+        "b/two.md",
+        "b/one.md",
+        "b/.hidden.md",
+        "b/.git/config",
+        "a.md",
+        "b/c/three.md",
+        "b/empty.md",
+    ]
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("" if "empty" in name else f"\x1b[1m{name}\n")
@@ -259,11 +325,17 @@ def test_files_and_folders_are_read_without_what_is_hidden(tmp_path: Path) -> No
         "a.md": "a.md", "b/one.md": "b/one.md", "b/picture.png": "(not a text)", "b/two.md": "b/two.md",
         "b/c/three.md": "b/c/three.md",
     }  # fmt: skip
-    assert [os.path.relpath(name, tmp_path) for name in found][:2] == ["a.md", "b/one.md"]
+    assert [os.path.relpath(name, tmp_path) for name in found][:2] == [
+        "a.md",
+        "b/one.md",
+    ]
 
 
 BAD: dict[str, tuple[bytes | None, str]] = {
-    "10 MB": (b"- [ ] one more\n" * 700_000, "the brief is larger than 256 KB at tasks.md"),
+    "10 MB": (
+        b"- [ ] one more\n" * 700_000,
+        "the brief is larger than 256 KB at tasks.md",
+    ),
     "no UTF-8": (b"- \xff", "tasks.md: byte 2 is not UTF-8"),
     "blank": (b" \n", "the brief tasks.md is empty"),
     "missing": (None, "tasks.md cannot be read (No such file or directory)"),
@@ -271,12 +343,18 @@ BAD: dict[str, tuple[bytes | None, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_brief_is_one_sentence_and_nothing_is_written(repo: Repo, case: str) -> None:
+def test_a_bad_brief_is_one_sentence_and_nothing_is_written(
+    repo: Repo, case: str
+) -> None:
     data, said = BAD[case]
     if data is not None:
         (repo.path / "tasks.md").write_bytes(data)
     done = repo.ralph("plan", "tasks.md", "--planner", "false")
-    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    assert (
+        done.returncode == 2
+        and said in done.stderr
+        and len(done.stderr.splitlines()) == 1
+    ), done.stderr
     assert not (repo.path / "prd.json").exists() and not done.stdout
 
 

@@ -1,9 +1,11 @@
 """Makes of the Python that imports this one on macOS, as far as ralph can see.
 
-What macOS lacks is gone: subreapers, /proc, memfd, pidfd, syncfs, and the environment of system programs, which
-System Integrity Protection hides. What it has instead is there: renamex_np, the id of a boot, /dev/fd as a copy
-of the descriptor. Not shown: that protection itself, the Keychain, guarded folders, F_FULLFSYNC, chflags,
-sandbox-exec, a file system that tells neither cases nor Unicode forms apart, BSD's sed and date.
+What macOS lacks is gone: subreapers, /proc, memfd, pidfd, syncfs, and the environment
+of system programs, which System Integrity Protection hides. What it has instead is
+there: renamex_np, the id of a boot, /dev/fd as a copy of the descriptor. Not shown:
+that protection itself, the Keychain, guarded folders, F_FULLFSYNC, chflags,
+sandbox-exec, a file system that tells neither cases nor Unicode forms apart, BSD's sed
+and date.
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ class Library:
 
 
 def _opened(real: Callable[..., int]) -> Callable[..., int]:
-    def opened(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+    def opened(
+        path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None
+    ) -> int:
         said = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
         if said.startswith(("/proc/", "/sys/")):
             raise FileNotFoundError(2, "No such file or directory", said)
@@ -80,7 +84,9 @@ def _opened(real: Callable[..., int]) -> Callable[..., int]:
     return opened
 
 
-def _hidden(real: Callable[[psutil.Process], dict[str, str]]) -> Callable[[psutil.Process], dict[str, str]]:
+def _hidden(
+    real: Callable[[psutil.Process], dict[str, str]],
+) -> Callable[[psutil.Process], dict[str, str]]:
     def environ(process: psutil.Process) -> dict[str, str]:
         if process.pid != os.getpid():
             exe = process.exe()

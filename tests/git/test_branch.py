@@ -1,4 +1,5 @@
-"""ralph's own branch: where it begins, how verified work lands on it, and what is parked beside it."""
+"""ralph's own branch: where it begins, how verified work lands on it, and what is
+parked beside it."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from tests.git.test_workspace import head, listing
 
 
 def branch_of(repo: Repo, name: str = "ralph/p") -> Branch:
-    (repo.path / ".git/ralph/plan").mkdir(parents=True, exist_ok=True)  # made with the lock of a run
+    (repo.path / ".git/ralph/plan").mkdir(
+        parents=True, exist_ok=True
+    )  # made with the lock of a run
     return Branch(Git.at(repo.path), name, "plan")
 
 
@@ -38,7 +41,9 @@ def git_that(repo: Repo, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setenv("PATH", f"{git.parent}:{os.environ['PATH']}")
 
 
-def work_on(repo: Repo, tip: str, name: str = "work.txt", content: str = "work\n") -> str:
+def work_on(
+    repo: Repo, tip: str, name: str = "work.txt", content: str = "work\n"
+) -> str:
     """A commit on `tip` with one more file, made beside every working tree."""
     blob = repo.path.parent / "blob"
     blob.write_text(content)
@@ -48,7 +53,14 @@ def work_on(repo: Repo, tip: str, name: str = "work.txt", content: str = "work\n
     try:
         repo.git("read-tree", tip)
         repo.git("update-index", "--add", "--cacheinfo", f"100644,{made},{name}")
-        return repo.git("commit-tree", repo.git("write-tree").strip(), "-p", tip, "-m", f"add {name}").strip()
+        return repo.git(
+            "commit-tree",
+            repo.git("write-tree").strip(),
+            "-p",
+            tip,
+            "-m",
+            f"add {name}",
+        ).strip()
     finally:
         repo.env = before
 
@@ -87,7 +99,8 @@ def test_a_branch_that_diverged_goes_on_from_its_tip(repo: Repo) -> None:
 
 
 def squashed(repo: Repo, branch: Branch) -> str:
-    """Put the branch's content into one commit on main, as "squash and merge" does; the branch's tip."""
+    """Put the branch's content into one commit on main, as "squash and merge" does; the
+    branch's tip."""
     tip, _ = branch.open()
     branch.land(work := work_on(repo, tip), tip, "x")
     repo.git("merge", "-q", "--squash", "ralph/p")
@@ -97,7 +110,9 @@ def squashed(repo: Repo, branch: Branch) -> str:
     return work
 
 
-def test_a_branch_that_was_squashed_begins_again_at_head_and_its_commits_stay(repo: Repo) -> None:
+def test_a_branch_that_was_squashed_begins_again_at_head_and_its_commits_stay(
+    repo: Repo,
+) -> None:
     branch = branch_of(repo)
     work = squashed(repo, branch)
     assert branch.has_landed(work) and not branch.is_ahead
@@ -115,31 +130,48 @@ def test_a_squashed_branch_that_got_more_work_since_goes_on(repo: Repo) -> None:
     assert branch.is_ahead and branch.open()[0] == more
 
 
-def test_a_new_name_goes_on_from_the_old_branch_unless_that_was_merged(repo: Repo) -> None:
+def test_a_new_name_goes_on_from_the_old_branch_unless_that_was_merged(
+    repo: Repo,
+) -> None:
     old, new = branch_of(repo), branch_of(repo, "feature")
     tip, _ = old.open()
     old.land(work := work_on(repo, tip), tip, "x")
     assert new.open("ralph/p") == (work, ["made branch feature, at the tip of ralph/p"])
     repo.git("merge", "-q", "--ff-only", "ralph/p")
-    assert branch_of(repo, "other").open("ralph/p") == (head(repo), ["made branch other"])
-    assert branch_of(repo, "third").open("no-such-branch") == (head(repo), ["made branch third"])
+    assert branch_of(repo, "other").open("ralph/p") == (
+        head(repo),
+        ["made branch other"],
+    )
+    assert branch_of(repo, "third").open("no-such-branch") == (
+        head(repo),
+        ["made branch third"],
+    )
 
 
-def test_a_branch_that_a_remote_has_begins_there_as_after_git_switch(repo: Repo) -> None:
+def test_a_branch_that_a_remote_has_begins_there_as_after_git_switch(
+    repo: Repo,
+) -> None:
     work, start = work_on(repo, head(repo)), head(repo)
     for name in ("one", "two"):
         repo.git("update-ref", f"refs/remotes/{name}/ralph/p", work)
-    assert branch_of(repo).open() == (work, ["made branch ralph/p, where the remote's is"])
+    assert branch_of(repo).open() == (
+        work,
+        ["made branch ralph/p, where the remote's is"],
+    )
     for name, seen in (("ralph/both", work), ("ralph/merged", start)):
         repo.git("update-ref", f"refs/remotes/one/{name}", seen)
-        repo.git("update-ref", f"refs/remotes/two/{name}", start)  # git switch would not know which, either
+        repo.git(
+            "update-ref", f"refs/remotes/two/{name}", start
+        )  # git switch would not know which, either
         assert branch_of(repo, name).open()[0] == start
 
 
 def test_a_commit_that_was_taken_off_the_branch_has_not_landed(repo: Repo) -> None:
     branch, tip = opened(repo)
     branch.land(work := work_on(repo, tip), tip, "x")
-    branch.park(work_on(repo, work, "failed.txt"), "0002-T2")  # what failed on top of it proves nothing
+    branch.park(
+        work_on(repo, work, "failed.txt"), "0002-T2"
+    )  # what failed on top of it proves nothing
     assert branch.has_landed(work)
     repo.git("update-ref", branch.ref, tip)
     assert not branch.has_landed(work) and not branch.has_landed("0" * 40)
@@ -149,8 +181,12 @@ def test_attempts_are_found_by_the_ids_in_their_commits(repo: Repo) -> None:
     branch, tip = opened(repo)
     tree = branch.git.tree(work_on(repo, tip))
     one = branch.commit(tree, tip, "T1: a\n\nRalph-Iteration: 1\nRalph-Attempt: abc\n")
-    two = branch.commit(branch.git.tree(tip), one, "T2: Ralph-Attempt: def\n\nRalph-Attempt: fed\n")
-    three = branch.commit(tree, two, "T3: c\n\nRalph-Attempt: forged\nRalph-Attempt: own\n")
+    two = branch.commit(
+        branch.git.tree(tip), one, "T2: Ralph-Attempt: def\n\nRalph-Attempt: fed\n"
+    )
+    three = branch.commit(
+        tree, two, "T3: c\n\nRalph-Attempt: forged\nRalph-Attempt: own\n"
+    )
     assert branch.landed(tip) == {}
     assert branch.landed(three) == {"own": three, "fed": two, "abc": one}
     repo.git("update-ref", "refs/ralph/parked/plan/merged-2", two)
@@ -162,7 +198,11 @@ def test_a_git_that_somebody_kills_is_called_once_more_without_its_locks(
     repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     branch, tip = opened(repo)
-    mark, lock, work = repo.outside / "killed", repo.path / f".git/{branch.ref}.lock", work_on(repo, tip)
+    mark, lock, work = (
+        repo.outside / "killed",
+        repo.path / f".git/{branch.ref}.lock",
+        work_on(repo, tip),
+    )
     killed_once = f"test -e {mark} || {{ touch {mark} {lock}; kill -9 $$; }}"
     git_that(repo, monkeypatch, f'case "$*" in *update-ref*) {killed_once};; esac')
     branch.land(work, tip, "x")
@@ -191,25 +231,38 @@ def test_work_lands_where_no_one_looks_and_again_is_harmless(repo: Repo) -> None
     for _ in range(2):
         branch.land(work, tip, "T1: title")
         assert (branch.tip(), head(repo)) == (work, tip)
-    assert repo.git("reflog", "-1", "--format=%gs", "ralph/p").strip() == "ralph: T1: title"
+    assert (
+        repo.git("reflog", "-1", "--format=%gs", "ralph/p").strip()
+        == "ralph: T1: title"
+    )
     branch.land(work_on(repo, work, "more"), work, "x")
     branch.land(work, tip, "x")  # it is in there
     assert branch.tip() != work and not (repo.path / "work.txt").exists()
 
 
 @pytest.mark.parametrize("checked_out", [False, True])
-def test_a_branch_that_somebody_moved_is_not_moved_back(repo: Repo, checked_out: bool) -> None:
+def test_a_branch_that_somebody_moved_is_not_moved_back(
+    repo: Repo, checked_out: bool
+) -> None:
     branch, tip = opened(repo)
     if checked_out:
         repo.git("switch", "-q", "ralph/p")
     theirs = work_on(repo, tip, "theirs")
-    repo.git(*(("reset", "-q", "--hard", theirs) if checked_out else ("update-ref", branch.ref, theirs)))
+    repo.git(
+        *(
+            ("reset", "-q", "--hard", theirs)
+            if checked_out
+            else ("update-ref", branch.ref, theirs)
+        )
+    )
     with pytest.raises(Moved):
         branch.land(work_on(repo, tip), tip, "x")
     assert branch.tip() == theirs
 
 
-def test_a_landing_without_compare_and_swap_is_caught(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_landing_without_compare_and_swap_is_caught(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = Git.tried
 
     def blind(git: Git, *words: str, **given: Any) -> tuple[int, str, str]:
@@ -220,7 +273,9 @@ def test_a_landing_without_compare_and_swap_is_caught(repo: Repo, monkeypatch: p
         test_a_branch_that_somebody_moved_is_not_moved_back(repo, False)
 
 
-@pytest.mark.parametrize("where", ["home", "a linked worktree", "a worktree whose folder is gone"])
+@pytest.mark.parametrize(
+    "where", ["home", "a linked worktree", "a worktree whose folder is gone"]
+)
 def test_who_sits_on_the_branch_is_seen(repo: Repo, where: str) -> None:
     branch = branch_of(repo)
     branch.open()
@@ -235,7 +290,9 @@ def test_who_sits_on_the_branch_is_seen(repo: Repo, where: str) -> None:
     assert branch.seat == (None if "gone" in where else tree)
 
 
-def test_a_lock_of_somebody_s_git_is_waited_for(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_of_somebody_s_git_is_waited_for(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     branch, tip = opened(repo)
     lock = repo.path / f".git/{branch.ref}.lock"
     lock.touch()
@@ -254,7 +311,9 @@ def test_a_lock_of_somebody_s_git_is_waited_for(repo: Repo, monkeypatch: pytest.
         branch.land(work_on(repo, work, "more"), work, "x")
 
 
-def test_a_stop_while_the_branch_is_made_is_no_bad_name(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_while_the_branch_is_made_is_no_bad_name(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     git_that(repo, monkeypatch, 'case " $* " in *" update-ref "*) sleep 60;; esac')
     monkeypatch.setattr(git_module, "_HURRY", 3.0)
     branch = branch_of(repo)
@@ -266,12 +325,22 @@ def test_a_stop_while_the_branch_is_made_is_no_bad_name(repo: Repo, monkeypatch:
 # ---------------------------------------------------------------- commits, parked work
 
 
-def test_a_commit_is_exactly_its_tree_and_none_where_nothing_changed(repo: Repo) -> None:
+def test_a_commit_is_exactly_its_tree_and_none_where_nothing_changed(
+    repo: Repo,
+) -> None:
     branch, tip = opened(repo)
     work = work_on(repo, tip)
-    made = branch.commit(head(repo, f"{work}^{{tree}}"), tip, "T1: é\n\nRalph-Iteration: 3\n")
+    made = branch.commit(
+        head(repo, f"{work}^{{tree}}"), tip, "T1: é\n\nRalph-Iteration: 3\n"
+    )
     assert listing(repo, made) == listing(repo, work)
-    assert repo.git("log", "-1", "--format=%B %P", made).split() == ["T1:", "é", "Ralph-Iteration:", "3", tip]
+    assert repo.git("log", "-1", "--format=%B %P", made).split() == [
+        "T1:",
+        "é",
+        "Ralph-Iteration:",
+        "3",
+        tip,
+    ]
     assert branch.commit(head(repo, f"{tip}^{{tree}}"), tip, "x") == tip
 
 
@@ -284,7 +353,9 @@ def test_a_key_that_cannot_sign_at_night_costs_only_the_signature(
     branch, tip = branch_of(repo), head(repo)
     tree = branch.git.tree(work_on(repo, tip))
     made = branch.commit(tree, tip, "x", sign=True)
-    assert branch.git.tree(made) == tree and "gpgsig" not in repo.git("cat-file", "-p", made)
+    assert branch.git.tree(made) == tree and "gpgsig" not in repo.git(
+        "cat-file", "-p", made
+    )
 
 
 def test_work_is_parked_under_a_name_that_holds_nothing_else(repo: Repo) -> None:
@@ -297,25 +368,39 @@ def test_work_is_parked_under_a_name_that_holds_nothing_else(repo: Repo) -> None
     assert (branch.commit_at(ref), branch.commit_at(f"{ref}-2")) == (one, other)
     assert branch.commit_at("refs/ralph/parked/gone") == branch.commit_at("") == ""
     parked = branch.park_tree(head(repo, f"{one}^{{tree}}"), tip, "0002-T1")
-    assert repo.git("show", f"{parked}:one") == "work\n" and head(repo, f"{parked}~1") == tip
+    assert (
+        repo.git("show", f"{parked}:one") == "work\n"
+        and head(repo, f"{parked}~1") == tip
+    )
 
 
-def test_the_newest_fifty_of_a_plan_are_kept_and_another_plan_s_stay(repo: Repo) -> None:
+def test_the_newest_fifty_of_a_plan_are_kept_and_another_plan_s_stay(
+    repo: Repo,
+) -> None:
     branch, other = branch_of(repo), Branch(Git.at(repo.path), "ralph/p", "other")
     other.park(head(repo), "theirs")
     tree, tip = head(repo, "HEAD^{tree}"), head(repo)
     for number in range(53):
         repo.env["GIT_COMMITTER_DATE"] = f"{1_700_000_000 + number} +0000"
-        branch.park(repo.git("commit-tree", tree, "-p", tip, "-m", str(number)).strip(), f"{number:04}-T1")
-    kept = repo.git("for-each-ref", "--format=%(refname:lstrip=3)", "refs/ralph/parked").split()
-    assert kept == ["other/theirs", *(f"plan/{number:04}-T1" for number in range(3, 53))]
+        branch.park(
+            repo.git("commit-tree", tree, "-p", tip, "-m", str(number)).strip(),
+            f"{number:04}-T1",
+        )
+    kept = repo.git(
+        "for-each-ref", "--format=%(refname:lstrip=3)", "refs/ralph/parked"
+    ).split()
+    assert kept == [
+        "other/theirs",
+        *(f"plan/{number:04}-T1" for number in range(3, 53)),
+    ]
 
 
 # ---------------------------------------------------------------- a whole run
 
 
 def test_what_a_blocked_task_s_every_way_came_to_is_parked(repo: Repo) -> None:
-    """The last attempt starts clean: the work before it is kept, and its own is, too."""
+    """The last attempt starts clean: the work before it is kept, and its own is,
+    too."""
     repo.plan({"checks": ["test -f T1.txt"]}, limits={"attempts": 3})
     agent = repo.agent(
         "(OUT / f'prompt{attempt}').write_text(prompt); P(f'way{attempt}').touch(); P('seen').write_text(str(sorted(p.name for p in P('.').glob('way*'))))"
@@ -323,7 +408,11 @@ def test_what_a_blocked_task_s_every_way_came_to_is_parked(repo: Repo) -> None:
     assert repo.run(agent)[0] == 4
     last = repo.records("verdict")[-1]
     assert repo.git("show", f"{last['parked']}:seen") == "['way3']"
-    (earlier,) = [note.split(" ")[-1] for note in last["notices"] if "earlier work is parked at" in note]
+    (earlier,) = [
+        note.split(" ")[-1]
+        for note in last["notices"]
+        if "earlier work is parked at" in note
+    ]
     assert repo.git("show", f"{earlier}:seen") == "['way1', 'way2']"
     prompt = (repo.outside / "prompt3").read_text()
     assert f"`git show {head(repo, earlier)}`" in prompt and "starts clean" in prompt

@@ -21,7 +21,8 @@ from tests.conftest import Repo
 
 @pytest.fixture
 def slow(repo: Repo) -> Git:
-    """A repository where `git add` takes a minute: a filter sleeps, in a process of its own."""
+    """A repository where `git add` takes a minute: a filter sleeps, in a process of its
+    own."""
     repo.git("config", "filter.slow.clean", "echo $$ > .git/pid; exec sleep 60")
     repo.write(".gitattributes", "* filter=slow\n")
     repo.write("new.txt", "x")
@@ -49,19 +50,26 @@ int sync_volume_np(const char *path, int flags) {
 """
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="it stands for a call that this system has")
+@pytest.mark.skipif(
+    sys.platform == "darwin", reason="it stands for a call that this system has"
+)
 @pytest.mark.parametrize("answer", ["0", "-1", "no such call"])
 def test_objects_leave_the_cache_of_the_drive_too(
     repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
-    """The command of macOS, beside a library that has its call; without that call, too."""
+    """The command of macOS, beside a library that has its call; without that call,
+    too."""
     monkeypatch.setattr(module, "_SYNC", [sys.executable, "-ISc", module._FLUSH])
     monkeypatch.setenv("SAID", str(tmp_path / "said"))
     if answer != "no such call":
         if not shutil.which("cc"):
             pytest.skip("needs a C compiler")
         (tmp_path / "drive.c").write_text(DRIVE.replace("REFUSED", answer))
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", "drive.so", "drive.c"], cwd=tmp_path, check=True)
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-o", "drive.so", "drive.c"],
+            cwd=tmp_path,
+            check=True,
+        )
         monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "drive.so"))
     git = Git.at(repo.path)
     git.sync()
@@ -76,14 +84,20 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_a_call_ends_soon_once_ralph_must_stop(slow: Git, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_ends_soon_once_ralph_must_stop(
+    slow: Git, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_HURRY", 0.3)
-    threading.Timer(0.3, setattr, (slow.calls.control, "stop_signal", signal.SIGTERM)).start()
+    threading.Timer(
+        0.3, setattr, (slow.calls.control, "stop_signal", signal.SIGTERM)
+    ).start()
     with pytest.raises(StopNow):
         slow("add", "-A")
 
 
-def test_a_merge_may_take_its_whole_time(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_may_take_its_whole_time(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_HURRY", 0.3)
     repo.git("checkout", "-q", "-b", "next")
     repo.write(".gitattributes", "* filter=slow\n")
@@ -103,12 +117,16 @@ def test_an_error_has_the_words_of_git_and_a_way_on(repo: Repo) -> None:
     assert git("rev-parse", "--verify", "-q", "nothing", check=False) == ""
     assert git.tried("rev-parse", "--verify", "-q", "nothing")[0] == 1
     repo.write(".git/config", "[core\n")
-    with pytest.raises(BadInput, match=r"git cannot work here: .*see \.git/HEAD and \.git/config"):
+    with pytest.raises(
+        BadInput, match=r"git cannot work here: .*see \.git/HEAD and \.git/config"
+    ):
         git("status")
 
 
 @pytest.mark.parametrize("name", ["plain", "a b", "line\nfeed", "é", "'"])
-def test_the_places_of_git_around_a_folder(tmp_path: Path, repo: Repo, name: str) -> None:
+def test_the_places_of_git_around_a_folder(
+    tmp_path: Path, repo: Repo, name: str
+) -> None:
     root = tmp_path.resolve() / name
     repo.path.rename(root)
     (root / "sub").mkdir()
@@ -118,14 +136,20 @@ def test_the_places_of_git_around_a_folder(tmp_path: Path, repo: Repo, name: str
 
 def test_a_bare_repository_is_refused_with_a_way_on(repo: Repo) -> None:
     repo.git("config", "core.bare", "true")
-    with pytest.raises(BadInput, match="in a bare repository; make a worktree of it: git worktree add"):
+    with pytest.raises(
+        BadInput, match="in a bare repository; make a worktree of it: git worktree add"
+    ):
         git_places(repo.path / ".git")
 
 
-def test_settings_are_read_once(repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_read_once(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own, ignore = tmp_path / "gitconfig", tmp_path / "ignore"
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
-    own.write_text(f'[user]\n\tname = "A \\"B\\" \\\\C"\n[core]\n\texcludesFile = {ignore}\n')
+    own.write_text(
+        f'[user]\n\tname = "A \\"B\\" \\\\C"\n[core]\n\texcludesFile = {ignore}\n'
+    )
     ignore.write_text("*.mine\n")
     git = Git.at(repo.path)
     (tmp_path / "frozen").mkdir()
@@ -140,9 +164,24 @@ def test_settings_are_read_once(repo: Repo, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    "value", ["", "plain", 'a "quoted" \\ one', "tab\tand\nline", "# ; not a comment", " blanks "]
+    "value",
+    [
+        "",
+        "plain",
+        'a "quoted" \\ one',
+        "tab\tand\nline",
+        "# ; not a comment",
+        " blanks ",
+    ],
 )
 @pytest.mark.parametrize("key", ["a.b", "a.sub.b", 'a.s"u\\b.c.b'])
-def test_a_setting_is_read_back_as_it_was(tmp_path: Path, repo: Repo, key: str, value: str) -> None:
+def test_a_setting_is_read_back_as_it_was(
+    tmp_path: Path, repo: Repo, key: str, value: str
+) -> None:
     (tmp_path / "config").write_text(setting(f"{key}\n{value}"))
-    assert Git.at(repo.path)("config", "--file", str(tmp_path / "config"), "-z", "--get", key) == f"{value}\0"
+    assert (
+        Git.at(repo.path)(
+            "config", "--file", str(tmp_path / "config"), "-z", "--get", key
+        )
+        == f"{value}\0"
+    )

@@ -20,7 +20,13 @@ BASE: Files = {
 
 
 def mode_of(name: str, content: str) -> str:
-    return "160000" if name == "sub" else "120000" if content.startswith("->") else "100644"
+    return (
+        "160000"
+        if name == "sub"
+        else "120000"
+        if content.startswith("->")
+        else "100644"
+    )
 
 
 def commit_of(repo: Repo, files: Files, parent: str = "") -> str:
@@ -32,10 +38,16 @@ def commit_of(repo: Repo, files: Files, parent: str = "") -> str:
         for name, content in files.items():
             blob, mode = repo.outside / "blob", mode_of(name, content)
             blob.write_text(content)
-            made = content if name == "sub" else repo.git("hash-object", "-w", str(blob)).strip()
+            made = (
+                content
+                if name == "sub"
+                else repo.git("hash-object", "-w", str(blob)).strip()
+            )
             repo.git("update-index", "--add", "--cacheinfo", f"{mode},{made},{name}")
         parents = ["-p", parent] if parent else []
-        return repo.git("commit-tree", repo.git("write-tree").strip(), *parents, "-m", "x").strip()
+        return repo.git(
+            "commit-tree", repo.git("write-tree").strip(), *parents, "-m", "x"
+        ).strip()
     finally:
         repo.env = before
 
@@ -81,17 +93,29 @@ def without(*names: str) -> Files:
     ({**BASE, "a\nb": "tip\n"}, {**BASE, "a\nb": "work\n"}, ["a\nb"], [], {"a\nb": "<<<<<<< {tip}\ntip\n=======\nwork\n>>>>>>> {work}\n"}),
 ])  # fmt: skip
 def test_a_merge_is_git_s_with_markers_or_with_the_tip_s_files(
-    repo: Repo, tip: Files, work: Files, marked: list[str], kept: list[str], stands: dict[str, str | None]
+    repo: Repo,
+    tip: Files,
+    work: Files,
+    marked: list[str],
+    kept: list[str],
+    stands: dict[str, str | None],
 ) -> None:
     base = commit_of(repo, BASE)
     ours, theirs = commit_of(repo, tip, base), commit_of(repo, work, base)
     found = merge(Git.at(repo.path), ours, theirs)
     assert (found.marked, found.kept) == (marked, kept)
     there = {name: content for name, (_, content) in listing(repo, found.tree).items()}
-    assert all(mode == mode_of(name, said) for name, (mode, said) in listing(repo, found.tree).items())
+    assert all(
+        mode == mode_of(name, said)
+        for name, (mode, said) in listing(repo, found.tree).items()
+    )
     assert not [name for name in there if "~" in name]
     for name, content in stands.items():
-        said = content.replace("{tip}", ours).replace("{work}", theirs) if content else content
+        said = (
+            content.replace("{tip}", ours).replace("{work}", theirs)
+            if content
+            else content
+        )
         assert there.get(name) == said
     assert still_marked(Git.at(repo.path), found.tree, [*marked, *kept]) == marked
 

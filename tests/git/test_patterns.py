@@ -1,4 +1,5 @@
-"""Patterns of `protect` and `allow`: how they are read, and that they mean what git means by them."""
+"""Patterns of `protect` and `allow`: how they are read, and that they mean what git
+means by them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from _ralph.errors import BadInput
-from _ralph.git.patterns import matching, normal, plain_names, uncovered_tests, unmatched
+from _ralph.git.patterns import (
+    matching,
+    normal,
+    plain_names,
+    uncovered_tests,
+    unmatched,
+)
 from _ralph.state import prd
 
 NAMES = [
@@ -19,7 +26,12 @@ NAMES = [
     "package.json", "pkg/package.json", ".github/workflows/ci.yml", "a b/c d.txt", "-x", "#a", "été/ü.txt",
     "testsuite/x.py", "src/tests.py", "odd,v", "new\nline.txt", "back\\slash.txt",
 ]  # fmt: skip
-TESTS = {"tests/test_a.py", "tests/unit/test_b.py", "tests/unit/deep/test_c.py", "tests/conftest.py"}
+TESTS = {
+    "tests/test_a.py",
+    "tests/unit/test_b.py",
+    "tests/unit/deep/test_c.py",
+    "tests/conftest.py",
+}
 DEEP = TESTS | {"src/tests/test_d.py"}
 CONFTEST = {"tests/conftest.py", "conftest.py"}
 PACKAGE = {"package.json", "pkg/package.json"}
@@ -117,7 +129,9 @@ def top(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def index(root: Path, names: list[str]) -> None:
-    entries = "".join(f"100644 e69de29bb2d1d6434b8b29ae775ad8c2e48c5391\t{name}\0" for name in names)
+    entries = "".join(
+        f"100644 e69de29bb2d1d6434b8b29ae775ad8c2e48c5391\t{name}\0" for name in names
+    )
     subprocess.run(["git", "read-tree", "--empty"], cwd=root, check=True)
     words = ["git", "update-index", "-z", "--index-info"]
     subprocess.run(words, cwd=root, input=entries.encode(), check=True)
@@ -125,9 +139,19 @@ def index(root: Path, names: list[str]) -> None:
 
 def listed(root: Path, *patterns: str) -> set[str]:
     """What git itself lists under these patterns."""
-    from_top = [pattern.strip("/") if "/" in pattern else f"**/{pattern}" for pattern in patterns]
-    specs = [f":(top,glob){pattern}{end}" for pattern in from_top for end in ("", "/**")]
-    done = subprocess.run(["git", "ls-files", "-z", "--", *specs], cwd=root, capture_output=True, check=True)
+    from_top = [
+        pattern.strip("/") if "/" in pattern else f"**/{pattern}"
+        for pattern in patterns
+    ]
+    specs = [
+        f":(top,glob){pattern}{end}" for pattern in from_top for end in ("", "/**")
+    ]
+    done = subprocess.run(
+        ["git", "ls-files", "-z", "--", *specs],
+        cwd=root,
+        capture_output=True,
+        check=True,
+    )
     return set(done.stdout.decode().split("\0")) - {""}
 
 
@@ -152,7 +176,10 @@ PATHS = st.lists(st.sampled_from([*"ab-]^!/", "a/", ".", "["]), min_size=1, max_
 
 
 @settings(max_examples=100, deadline=None)
-@given(words=st.lists(WORDS, min_size=1, max_size=3), paths=st.lists(PATHS, min_size=1, max_size=8))
+@given(
+    words=st.lists(WORDS, min_size=1, max_size=3),
+    paths=st.lists(PATHS, min_size=1, max_size=8),
+)
 def test_whatever_is_read_means_what_git_means_by_it(
     top: Path, words: list[list[str]], paths: list[list[str]]
 ) -> None:
@@ -163,9 +190,14 @@ def test_whatever_is_read_means_what_git_means_by_it(
         except BadInput:
             continue
     names = {
-        "/".join(p for p in "".join(parts).split("/") if p not in ("", ".", "..")) for parts in paths
+        "/".join(p for p in "".join(parts).split("/") if p not in ("", ".", ".."))
+        for parts in paths
     } - {""}
-    names = {name for name in names if not any(other.startswith(f"{name}/") for other in names)}
+    names = {
+        name
+        for name in names
+        if not any(other.startswith(f"{name}/") for other in names)
+    }
     other = top.with_name("fuzzed")
     if not other.exists():
         subprocess.run(["git", "init", "-q", str(other)], check=True)
@@ -180,7 +212,14 @@ def test_no_pattern_matches_nothing() -> None:
 
 
 def test_only_a_bare_file_name_is_plain() -> None:
-    patterns = ["conftest.py", "/conftest.py", "**/conftest.py", "tests/**", "*.snap", "uv.lock"]
+    patterns = [
+        "conftest.py",
+        "/conftest.py",
+        "**/conftest.py",
+        "tests/**",
+        "*.snap",
+        "uv.lock",
+    ]
     assert plain_names(patterns) == {"conftest.py", "uv.lock"}
 
 
@@ -197,7 +236,9 @@ def test_tests_that_no_pattern_covers() -> None:
 
 
 @pytest.mark.parametrize("protect", ['"./tests/**"', '["./tests/**"]'])
-def test_the_plan_is_read_with_patterns_in_their_one_form(tmp_path: Path, protect: str) -> None:
+def test_the_plan_is_read_with_patterns_in_their_one_form(
+    tmp_path: Path, protect: str
+) -> None:
     source = f'{{"protect": {protect}, "tasks": [{{"title": "a", "allow": ["/tests/a.py", "./b.py"]}}]}}'
     plan = prd.read(source, tmp_path / "prd.json")
     assert plan.settings["protect"] == ["tests/**"]
@@ -209,7 +250,9 @@ def test_the_plan_is_read_with_patterns_in_their_one_form(tmp_path: Path, protec
     [('{"protect": ["a", "b\\\\c"], "tasks": [{"title": "a"}]}', "prd.json: protect[1]: "),
      ('{"tasks": [{"title": "a"}, {"title": "b", "allow": "{a,b}"}]}', "prd.json: tasks[1].allow[0]: ")],
 )  # fmt: skip
-def test_a_refused_pattern_is_named_with_its_place(tmp_path: Path, source: str, place: str) -> None:
+def test_a_refused_pattern_is_named_with_its_place(
+    tmp_path: Path, source: str, place: str
+) -> None:
     with pytest.raises(BadInput) as refused:
         prd.read(source, tmp_path / "prd.json")
     assert str(refused.value).startswith(place)

@@ -1,5 +1,5 @@
-"""Odd repositories: what git converts, and what stood there before the agent came, is never work; what the
-agent did is, and nothing else of the file."""
+"""Odd repositories: what git converts, and what stood there before the agent came, is
+never work; what the agent did is, and nothing else of the file."""
 
 from __future__ import annotations
 
@@ -18,15 +18,19 @@ from _ralph.model import HANDOFF
 from tests.conftest import Repo, sample
 from tests.git.test_workspace import head, place_of, places_of, tree_of, write
 
-LF, CRLF, MIXED = b"one\ntwo\nthree\n", b"one\r\ntwo\r\nthree\r\n", b"one\r\ntwo\nthree\r\n"
+LF, CRLF, MIXED = (
+    b"one\ntwo\nthree\n",
+    b"one\r\ntwo\r\nthree\r\n",
+    b"one\r\ntwo\nthree\r\n",
+)
 RANDOM = "sed 's/ *#.*//' | sed \"s/$/ #$(date +%N)/\""
 
 
 @dataclass(frozen=True)
 class Odd:
-    """A repository in which `odd.txt` has these bytes, whatever git makes of them: with what attributes,
-    settings, and what `setup` does in a place. `lines` are those that an edit of one line changes; 0 stands
-    for what differs at each run."""
+    """A repository in which `odd.txt` has these bytes, whatever git makes of them: with
+    what attributes, settings, and what `setup` does in a place. `lines` are those that
+    an edit of one line changes; 0 stands for what differs at each run."""
 
     blob: bytes = LF
     attributes: str = ""
@@ -98,8 +102,9 @@ def made(repo: Repo, kind: str) -> Repo:
 
 
 def begun(repo: Repo, kind: str, tree: str, aged: bool) -> tuple[Place, Start]:
-    """A place as an agent finds it after a checkout and `setup`. If it is `aged`, that took more than a second:
-    git then believes that what has the same times is the same."""
+    """A place as an agent finds it after a checkout and `setup`. If it is `aged`, that
+    took more than a second: git then believes that what has the same times is the
+    same."""
     place = place_of(repo)
     new = place.reset(tree)
     places = places_of(repo, REPOSITORIES[kind].setup)
@@ -118,12 +123,17 @@ def begun(repo: Repo, kind: str, tree: str, aged: bool) -> tuple[Place, Start]:
 
 def entries(repo: Repo, tree: str) -> dict[str, str]:
     """What a tree holds: mode and blob by name."""
-    listed = (entry.split("\t", 1) for entry in repo.git("ls-tree", "-r", "-z", tree).split("\0")[:-1])
+    listed = (
+        entry.split("\t", 1)
+        for entry in repo.git("ls-tree", "-r", "-z", tree).split("\0")[:-1]
+    )
     return {name: meta for meta, name in listed}
 
 
 def later(path: Path, seconds: float) -> None:
-    os.utime(path, (time.time() + seconds, time.time() + seconds), follow_symlinks=False)
+    os.utime(
+        path, (time.time() + seconds, time.time() + seconds), follow_symlinks=False
+    )
 
 
 def work(place: Place, start: Start) -> str:
@@ -147,7 +157,9 @@ def touch_all(place: Place) -> None:
             later(path, 5)
 
 
-@pytest.mark.parametrize(("kind", "aged"), sample(itertools.product(REPOSITORIES, (True, False)), 3))
+@pytest.mark.parametrize(
+    ("kind", "aged"), sample(itertools.product(REPOSITORIES, (True, False)), 3)
+)
 def test_doing_nothing_is_no_work(repo: Repo, kind: str, aged: bool) -> None:
     made(repo, kind)
     for deed in (nothing, touch_all, nothing):
@@ -158,22 +170,38 @@ def test_doing_nothing_is_no_work(repo: Repo, kind: str, aged: bool) -> None:
 
 def changed_lines(repo: Repo, tree: str, name: str) -> set[str]:
     """What git says of the change of a file in a tree."""
-    return {line for line in repo.git("diff", "--numstat", "HEAD", tree).splitlines() if line.endswith(name)}
+    return {
+        line
+        for line in repo.git("diff", "--numstat", "HEAD", tree).splitlines()
+        if line.endswith(name)
+    }
 
 
-@pytest.mark.parametrize(("kind", "aged"), sample(itertools.product(REPOSITORIES, (True, False)), 3))
-def test_what_an_agent_does_is_work_and_nothing_else(repo: Repo, kind: str, aged: bool) -> None:
-    """An edit of one line, a new file beside those of `setup`, one removed, one made a program."""
+@pytest.mark.parametrize(
+    ("kind", "aged"), sample(itertools.product(REPOSITORIES, (True, False)), 3)
+)
+def test_what_an_agent_does_is_work_and_nothing_else(
+    repo: Repo, kind: str, aged: bool
+) -> None:
+    """An edit of one line, a new file beside those of `setup`, one removed, one made a
+    program."""
     made(repo, kind)
     place, start = begun(repo, kind, tree_of(repo), aged)
     touch_all(place)
     odd, path = REPOSITORIES[kind], place.root / "odd.txt"
     words = path.read_bytes()
-    for old, new in ((b"two", b"2wo"), (b"t\0w", b"2\0w"), (b"b\n", b"B\n"), (b"b #", b"B #")):
+    for old, new in (
+        (b"two", b"2wo"),
+        (b"t\0w", b"2\0w"),
+        (b"b\n", b"B\n"),
+        (b"b #", b"B #"),
+    ):
         words = words.replace(old, new)
     path.write_bytes(words)
     later(path, 6)
-    mine = "mine" if "git init" in odd.setup else "gen/mine"  # what is in such a repository is nobody's
+    mine = (
+        "mine" if "git init" in odd.setup else "gen/mine"
+    )  # what is in such a repository is nobody's
     write(place, mine, "mine\n")
     (place.root / "run.sh").unlink()
     (place.root / "two").rename(place.root / "three")
@@ -186,7 +214,9 @@ def test_what_an_agent_does_is_work_and_nothing_else(repo: Repo, kind: str, aged
     assert (now.pop("Two") == was.pop("Two")) is ("core.fileMode=false" in odd.config)
     assert now == was
     if odd.lines:
-        assert changed_lines(repo, left, "odd.txt") == {f"{odd.lines}\t{odd.lines}\todd.txt"}
+        assert changed_lines(repo, left, "odd.txt") == {
+            f"{odd.lines}\t{odd.lines}\todd.txt"
+        }
     now = entries(repo, left)
     for deed in (nothing, touch_all):  # the next attempt goes on from there
         place, start = begun(repo, kind, left, aged)
@@ -199,12 +229,16 @@ def test_a_program_is_made_of_a_file_that_git_would_convert(repo: Repo) -> None:
     place, start = begun(repo, "CRLF stored, text", tree_of(repo), aged=True)
     touch_all(place)
     (place.root / "odd.txt").chmod(0o755)
-    assert repo.git("diff", "--raw", "HEAD", work(place, start)).startswith(":100644 100755")
+    assert repo.git("diff", "--raw", "HEAD", work(place, start)).startswith(
+        ":100644 100755"
+    )
     assert changed_lines(repo, work(place, start), "odd.txt") == {"0\t0\todd.txt"}
 
 
 @pytest.mark.parametrize("before", ["* -text\n", "* text\n"])
-def test_an_agent_that_changes_the_attributes_changes_nothing_else(repo: Repo, before: str) -> None:
+def test_an_agent_that_changes_the_attributes_changes_nothing_else(
+    repo: Repo, before: str
+) -> None:
     repo.git("config", "core.autocrlf", "false")
     for name in ("a.txt", "b.txt"):
         (repo.path / name).write_bytes(CRLF)
@@ -222,12 +256,18 @@ def test_an_agent_that_changes_the_attributes_changes_nothing_else(repo: Repo, b
 
 
 @pytest.mark.parametrize("aged", [True, False])
-def test_a_file_that_a_required_filter_refuses_stays_as_it_is(repo: Repo, aged: bool) -> None:
+def test_a_file_that_a_required_filter_refuses_stays_as_it_is(
+    repo: Repo, aged: bool
+) -> None:
     for name in ("bad.bin", "good.bin"):
         repo.write(name, f"{name}\n")
     repo.write(".gitattributes", "*.bin filter=x\n")
     repo.commit("filtered")
-    repo.git("config", "filter.x.clean", 'f=$(cat); case $f in bad*) exit 1;; *) echo "$f";; esac')
+    repo.git(
+        "config",
+        "filter.x.clean",
+        'f=$(cat); case $f in bad*) exit 1;; *) echo "$f";; esac',
+    )
     repo.git("config", "filter.x.required", "true")
     repo.git("config", "filter.x.smudge", "cat")
     place, start = begun(repo, "plain", tree_of(repo), aged)
@@ -238,7 +278,10 @@ def test_a_file_that_a_required_filter_refuses_stays_as_it_is(repo: Repo, aged: 
     after, said = place.snapshot(start.tree)
     assert said == ["git cannot add bad.bin; it is not part of the work"]
     tree = place.work(start, after)[0]
-    assert repo.git("diff", "--name-only", "HEAD", tree).split() == ["a.txt", "good.bin"]
+    assert repo.git("diff", "--name-only", "HEAD", tree).split() == [
+        "a.txt",
+        "good.bin",
+    ]
 
 
 def test_an_edit_of_the_same_size_in_the_same_second_is_work(repo: Repo) -> None:
@@ -256,7 +299,8 @@ def test_an_edit_of_the_same_size_in_the_same_second_is_work(repo: Repo) -> None
 
 # What somebody could build instead, and a repository in which it is wrong.
 def from_the_base(self: Place, tree: str) -> tuple[str, list[str]]:
-    """No snapshot before the agent: what differs from the tree that was checked out is the work."""
+    """No snapshot before the agent: what differs from the tree that was checked out is
+    the work."""
     if (place_index := str(self.index)) not in TAKEN:
         TAKEN.add(place_index)
         return self.git.tree(tree), []
@@ -267,7 +311,9 @@ TAKEN: set[str] = set()
 REAL = Place.snapshot
 
 
-@pytest.mark.parametrize("kind", ["setup rewrites it", "setup removes other files", "CRLF stored, text"])
+@pytest.mark.parametrize(
+    "kind", ["setup rewrites it", "setup removes other files", "CRLF stored, text"]
+)
 def test_a_work_that_is_compared_with_the_base_is_caught(
     repo: Repo, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -279,7 +325,13 @@ def test_a_work_that_is_compared_with_the_base_is_caught(
 
 
 @pytest.mark.parametrize(
-    "kind", ["CRLF stored, text", "ident, an old one stored", "a filter that only adds", "UTF-16 stored"]
+    "kind",
+    [
+        "CRLF stored, text",
+        "ident, an old one stored",
+        "a filter that only adds",
+        "UTF-16 stored",
+    ],
 )
 def test_a_work_that_asks_no_fresh_checkout_is_caught(
     repo: Repo, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -289,7 +341,9 @@ def test_a_work_that_asks_no_fresh_checkout_is_caught(
         test_doing_nothing_is_no_work(repo, kind, aged=True)
 
 
-def test_what_setup_made_is_not_written_into_the_person_s_repository(repo: Repo) -> None:
+def test_what_setup_made_is_not_written_into_the_person_s_repository(
+    repo: Repo,
+) -> None:
     kind = "setup makes files"
     place, start = begun(made(repo, kind), kind, tree_of(repo), aged=False)
     assert start.snapshot == start.tree
@@ -299,7 +353,9 @@ def test_what_setup_made_is_not_written_into_the_person_s_repository(repo: Repo)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the file system knows one case")
 def test_a_file_that_is_renamed_in_case_alone_is_not_lost(repo: Repo) -> None:
-    repo.git("config", "core.ignorecase", "true")  # as a repository has it that came from another machine
+    repo.git(
+        "config", "core.ignorecase", "true"
+    )  # as a repository has it that came from another machine
     place, start = begun(repo, "plain", tree_of(repo), aged=True)
     (place.root / "a.txt").rename(place.root / "A.txt")
     assert [*entries(repo, work(place, start))] == ["A.txt"]
@@ -316,4 +372,7 @@ def test_a_person_may_let_git_ignore_the_plan(repo: Repo) -> None:
     assert place.snapshot(tree_of(repo)) == (tree_of(repo), [])
     write(place, "new.txt", "new\n")
     made, said = place.snapshot(tree_of(repo))
-    assert said == [] and entries(repo, made).keys() == {*entries(repo, "HEAD"), "new.txt"}
+    assert said == [] and entries(repo, made).keys() == {
+        *entries(repo, "HEAD"),
+        "new.txt",
+    }

@@ -1,6 +1,6 @@
 # mypy: disable-error-code="func-returns-value"
-"""A place of ralph's own: whatever was done in it, its files are those of a commit again, what it holds
-becomes a tree, and home is as it was."""
+"""A place of ralph's own: whatever was done in it, its files are those of a commit
+again, what it holds becomes a tree, and home is as it was."""
 
 from __future__ import annotations
 
@@ -40,23 +40,35 @@ from tests.conftest import Repo, within
 def settings_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """git here reads settings of the test."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
-    for module in (workspace, snapshot):  # a git that waits for a FIFO is killed by then
+    for module in (
+        workspace,
+        snapshot,
+    ):  # a git that waits for a FIFO is killed by then
         monkeypatch.setattr(module, "BULK", 20.0)
 
 
 def place_of(repo: Repo, *state: str, name: str = "work-1") -> Place:
     git = Git.at(repo.path)
-    return Place(git, repo.outside / "places" / name, git.common / "ralph/plan" / f"{name}.index", state)
+    return Place(
+        git,
+        repo.outside / "places" / name,
+        git.common / "ralph/plan" / f"{name}.index",
+        state,
+    )
 
 
-def places_of(repo: Repo, setup: str | Setup = "", *keep: str, branch: str = "ralph/p") -> Places:
+def places_of(
+    repo: Repo, setup: str | Setup = "", *keep: str, branch: str = "ralph/p"
+) -> Places:
     """The places of a plan with this `setup` and `keep`."""
     made = Setup(setup) if isinstance(setup, str) and setup else setup or None
     assert not isinstance(made, str)
     home, path = Git.at(repo.path), repo.path / "prd.json"
     plan = prd.read(json.dumps({"keep": keep, "userStories": [{"title": "T1"}]}), path)
     paths = layout.paths_of(repo.path, home.common, path)
-    settings = Settings(Options(), paths, replace(plan, setup=made), limits.resolve({}, {}))
+    settings = Settings(
+        Options(), paths, replace(plan, setup=made), limits.resolve({}, {})
+    )
     return Places(settings, home, branch, frozenset(), Control(), View())
 
 
@@ -75,9 +87,17 @@ def furnished(repo: Repo, **more: Any) -> Place:
 
 
 def in_it(place: Place, *words: str, check: bool = True) -> str:
-    """git as an agent runs it in a place: with its throwaway `.git`, and with no help."""
-    env = {"PATH": os.environ["PATH"], "HOME": "/nowhere", "GIT_CONFIG_GLOBAL": "/dev/null", "LC_ALL": "C"}
-    done = subprocess.run(["git", *words], cwd=place.root, env=env, capture_output=True, timeout=60)
+    """git as an agent runs it in a place: with its throwaway `.git`, and with no
+    help."""
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": "/nowhere",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "LC_ALL": "C",
+    }
+    done = subprocess.run(
+        ["git", *words], cwd=place.root, env=env, capture_output=True, timeout=60
+    )
     assert done.returncode == 0 or not check, (words, done.stderr)
     return done.stdout.decode("utf-8", "surrogateescape")
 
@@ -96,7 +116,10 @@ def listing(repo: Repo, tree: str) -> dict[str, tuple[str, str]]:
     for entry in repo.git("ls-tree", "-r", "-z", tree).split("\0")[:-1]:
         meta, name = entry.split("\t", 1)
         mode, kind, blob = meta.split(" ")
-        found[name] = (mode, repo.git("cat-file", "-p", blob) if kind == "blob" else blob)
+        found[name] = (
+            mode,
+            repo.git("cat-file", "-p", blob) if kind == "blob" else blob,
+        )
     return found
 
 
@@ -110,15 +133,23 @@ def on_disk(folder: Path) -> dict[str, tuple[str, str]]:
         if path.is_symlink():
             found[name] = ("120000", os.readlink(path))
         else:
-            found[name] = ("100755" if path.stat().st_mode & 0o100 else "100644", path.read_text())
+            found[name] = (
+                "100755" if path.stat().st_mode & 0o100 else "100644",
+                path.read_text(),
+            )
     return found
 
 
 def seen(repo: Repo) -> dict[str, bytes]:
-    """Home, byte for byte, but for git's objects, ralph's private folder, and its logs."""
-    skipped = [repo.path / name for name in (".git/objects", ".git/ralph", ".ralph/log")]
+    """Home, byte for byte, but for git's objects, ralph's private folder, and its
+    logs."""
+    skipped = [
+        repo.path / name for name in (".git/objects", ".git/ralph", ".ralph/log")
+    ]
     return {
-        str(path): os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes()
+        str(path): os.fsencode(os.readlink(path))
+        if path.is_symlink()
+        else path.read_bytes()
         for path in files.walk(repo.path)
         if not any(path.is_relative_to(folder) for folder in skipped)
     }
@@ -148,7 +179,8 @@ def same_size(place: Place) -> None:
 
 
 def replaced_by_link(place: Place) -> None:
-    """A folder that leads out of the place: what is written there would land elsewhere."""
+    """A folder that leads out of the place: what is written there would land
+    elsewhere."""
     files.clear(place.root / "src")
     (place.root / "src").symlink_to(place.root.parent / "elsewhere")
 
@@ -191,7 +223,9 @@ def begin(place: Place, tree: str) -> None:
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_whatever_was_done_the_files_are_those_of_the_commit_again(project: Repo, deed: str) -> None:
+def test_whatever_was_done_the_files_are_those_of_the_commit_again(
+    project: Repo, deed: str
+) -> None:
     place, places = place_of(project), places_of(project)
     (place.root.parent / "elsewhere").mkdir(parents=True)
     (place.root.parent / "elsewhere/main.py").write_text("theirs")
@@ -210,9 +244,15 @@ def test_whatever_was_done_the_files_are_those_of_the_commit_again(project: Repo
 
 @pytest.mark.parametrize(
     ("flags", "left"),
-    [("-ffd", ["a.log", "build/x", "kept"]), ("-ffdx", []), ("", ["a.log", "build/x", "kept", "new.txt"])],
+    [
+        ("-ffd", ["a.log", "build/x", "kept"]),
+        ("-ffdx", []),
+        ("", ["a.log", "build/x", "kept", "new.txt"]),
+    ],
 )
-def test_what_git_ignores_stays_where_it_may(project: Repo, flags: str, left: list[str]) -> None:
+def test_what_git_ignores_stays_where_it_may(
+    project: Repo, flags: str, left: list[str]
+) -> None:
     place = checked_out(project)
     for name in ("a.log", "build/x", "kept", "new.txt"):
         path = place.root / name
@@ -224,7 +264,9 @@ def test_what_git_ignores_stays_where_it_may(project: Repo, flags: str, left: li
     assert sorted(on_disk(place.root).keys() - listing(project, "HEAD").keys()) == left
 
 
-def test_the_lock_of_a_first_checkout_that_was_killed_is_in_nobody_s_way(project: Repo) -> None:
+def test_the_lock_of_a_first_checkout_that_was_killed_is_in_nobody_s_way(
+    project: Repo,
+) -> None:
     place = place_of(project)
     place.open()
     place.index.with_name(f"{place.index.name}.lock").write_bytes(b"DIRC")
@@ -244,7 +286,9 @@ def test_a_place_goes_from_one_commit_to_another(project: Repo) -> None:
 
 
 @pytest.mark.parametrize("which", ["root", "parent"])
-def test_a_link_in_the_place_of_a_place_is_not_followed(project: Repo, which: str) -> None:
+def test_a_link_in_the_place_of_a_place_is_not_followed(
+    project: Repo, which: str
+) -> None:
     place = checked_out(project)
     target = project.outside / "target"
     target.mkdir()
@@ -302,11 +346,13 @@ def test_what_is_too_deep_for_the_system_is_removed_and_named_and_the_rest_is_wo
         os.close(above)
     os.close(here)
     (said,) = place.remove_unusable(tree)
-    assert said.startswith(f"git cannot add {name}/") and said.endswith("it was removed")
-    made, refused = place.snapshot(tree)
-    assert refused == [] and len(listing(repo, made)) - len(listing(repo, tree)) == depth_of(
-        place.root / name
+    assert said.startswith(f"git cannot add {name}/") and said.endswith(
+        "it was removed"
     )
+    made, refused = place.snapshot(tree)
+    assert refused == [] and len(listing(repo, made)) - len(
+        listing(repo, tree)
+    ) == depth_of(place.root / name)
 
 
 def depth_of(folder: Path) -> int:
@@ -369,19 +415,25 @@ def left_in(place: Place, start: Start) -> tuple[str, list[str]]:
     return tree, [*removed, *said, *more[0], *more[1]]
 
 
-def taken(repo: Repo, place: Place, work: Callable[[Place], object]) -> tuple[dict[str, object], list[str]]:
+def taken(
+    repo: Repo, place: Place, work: Callable[[Place], object]
+) -> tuple[dict[str, object], list[str]]:
     """What becomes of a piece of work: how it differs from HEAD, and what is said."""
     start = begun(repo, place)
     work(place)
     tree, said = left_in(place, start)
     base, found = listing(repo, "HEAD"), listing(repo, tree)
     return {
-        name: found.get(name) for name in base.keys() | found.keys() if base.get(name) != found.get(name)
+        name: found.get(name)
+        for name in base.keys() | found.keys()
+        if base.get(name) != found.get(name)
     }, said
 
 
 @pytest.mark.parametrize("name", WORK)
-def test_a_snapshot_is_what_stands_there_and_git_does_not_ignore(project: Repo, name: str) -> None:
+def test_a_snapshot_is_what_stands_there_and_git_does_not_ignore(
+    project: Repo, name: str
+) -> None:
     work, wanted, word = WORK[name]
     before = seen(project)
     found, said = taken(project, place_of(project), work)
@@ -403,7 +455,9 @@ def believing(self: Place, tree: str) -> tuple[str, list[str]]:
     return found, []
 
 
-@pytest.mark.parametrize("name", ["hidden from the index", "hidden by its own exclude rules"])
+@pytest.mark.parametrize(
+    "name", ["hidden from the index", "hidden by its own exclude rules"]
+)
 def test_a_snapshot_that_believes_the_agent_s_git_is_caught(
     project: Repo, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -418,10 +472,15 @@ def test_a_snapshot_that_does_not_look_for_fifos_is_caught(
     monkeypatch.setattr(workspace, "_look", lambda root: ([], []))
     monkeypatch.setattr(snapshot, "BULK", 1.0)
     _, said = taken(project, place_of(project), WORK["a FIFO that git would read"][0])
-    assert any("git could not add the work: git add did not end within 1" in line for line in said)
+    assert any(
+        "git could not add the work: git add did not end within 1" in line
+        for line in said
+    )
 
 
-def test_a_filter_may_take_long_in_a_checkout(project: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_may_take_long_in_a_checkout(
+    project: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As that of LFS does, which downloads files."""
     project.write(".gitattributes", "*.big filter=slow\n")
     project.write("a.big", "all of it\n")
@@ -447,8 +506,14 @@ def test_copies_of_the_plan_are_read_and_are_no_part_of_the_work(project: Repo) 
     write(place, ".ralph-handoff.md", "status: done")
     write(place, "new.txt")
     tree, _ = place.snapshot(head(project))
-    assert listing(project, tree) == {**listing(project, "HEAD"), "new.txt": (FILE, "new\n")}
-    assert project.read("prd.json") == '{"newer": 1}' and not (project.path / "AGENTS.md").exists()
+    assert listing(project, tree) == {
+        **listing(project, "HEAD"),
+        "new.txt": (FILE, "new\n"),
+    }
+    assert (
+        project.read("prd.json") == '{"newer": 1}'
+        and not (project.path / "AGENTS.md").exists()
+    )
 
 
 def test_a_link_in_the_place_of_a_copy_leads_nowhere(project: Repo) -> None:
@@ -472,13 +537,22 @@ def test_what_known_tools_leave_beside_the_work_is_no_part_of_it(
     freeze_settings(Git.at(project.path), private)
 
     def work(place: Place) -> None:
-        for name in ("src/__pycache__/m.pyc", "node_modules/x/i.js", ".venv/bin/x", ".DS_Store", "m.pyc"):
+        for name in (
+            "src/__pycache__/m.pyc",
+            "node_modules/x/i.js",
+            ".venv/bin/x",
+            ".DS_Store",
+            "m.pyc",
+        ):
             write(place, name)
         write(place, "tracked.egg-info/x")
         write(place, "src/new.py")
 
     found, _ = taken(project, place_of(project), work)
-    assert found == {"src/new.py": (FILE, "new\n"), "tracked.egg-info/x": (FILE, "new\n")}
+    assert found == {
+        "src/new.py": (FILE, "new\n"),
+        "tracked.egg-info/x": (FILE, "new\n"),
+    }
 
 
 def test_a_person_s_settings_are_read_once_and_an_agent_s_edit_of_them_never(
@@ -501,7 +575,9 @@ def test_a_person_s_settings_are_read_once_and_an_agent_s_edit_of_them_never(
     assert found == {"x.txt": (FILE, "new\n")}
 
 
-def test_a_snapshot_is_made_again_where_gc_took_what_only_the_index_named(project: Repo) -> None:
+def test_a_snapshot_is_made_again_where_gc_took_what_only_the_index_named(
+    project: Repo,
+) -> None:
     place = checked_out(project)
     write(place, "x.txt", "new\n")
     os.utime(place.root / "x.txt", (0, 0))  # else git would read it again anyway
@@ -511,7 +587,9 @@ def test_a_snapshot_is_made_again_where_gc_took_what_only_the_index_named(projec
     assert project.git("show", f"{tree}:x.txt") == "new\n"
 
 
-def test_a_file_of_the_branch_is_not_replaced_by_one_that_is_ignored_at_home(project: Repo) -> None:
+def test_a_file_of_the_branch_is_not_replaced_by_one_that_is_ignored_at_home(
+    project: Repo,
+) -> None:
     project.write(".env", "the branch's\n")
     project.git("add", "-f", ".env")
     project.commit("with it")
@@ -524,7 +602,10 @@ def test_a_file_of_the_branch_is_not_replaced_by_one_that_is_ignored_at_home(pro
     place.reset(branch)
     places_of(project).furnish(place, branch)
     assert (place.root / ".env").read_text() == "the branch's\n"
-    assert place.snapshot(branch)[0] == project.git("rev-parse", f"{branch}^{{tree}}").strip()
+    assert (
+        place.snapshot(branch)[0]
+        == project.git("rev-parse", f"{branch}^{{tree}}").strip()
+    )
 
 
 def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> None:
@@ -544,13 +625,20 @@ def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> No
     copy = place.root / ".env.link"
     assert not copy.is_symlink() and copy.read_text() == "LINKED=1\n"
     copy = place.root / ".env"
-    assert (copy.read_text(), copy.stat().st_mode & 0o777, copy.is_symlink()) == ("KEY=1\n", 0o600, False)
+    assert (copy.read_text(), copy.stat().st_mode & 0o777, copy.is_symlink()) == (
+        "KEY=1\n",
+        0o600,
+        False,
+    )
     copy.write_text("EVIL")
     write(place, ".gitignore", "")
     write(place, "a.txt", "KEY=1\n")
     (place.root / "moved").write_text("k\n")
     tree, said = left_in(place, start)
-    assert listing(project, tree) == {**listing(project, "HEAD"), ".gitignore": (FILE, "")}
+    assert listing(project, tree) == {
+        **listing(project, "HEAD"),
+        ".gitignore": (FILE, ""),
+    }
     assert said == [
         "a.txt (a copy of .env, which git ignores; left out)",
         "moved (a copy of secrets/deep/key, which git ignores; left out)",
@@ -561,7 +649,9 @@ def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> No
     assert copy.read_text() == "KEY=1\n"
 
 
-def test_a_large_file_is_copied_in_pieces_once_and_holes_stay_holes(project: Repo) -> None:
+def test_a_large_file_is_copied_in_pieces_once_and_holes_stay_holes(
+    project: Repo,
+) -> None:
     project.write(".gitignore", "data/\n")
     project.write(".worktreeinclude", "data/\n")
     project.commit("ignore")
@@ -583,7 +673,11 @@ def test_a_large_file_is_copied_in_pieces_once_and_holes_stay_holes(project: Rep
     assert tracemalloc.get_traced_memory()[1] < 20 << 20
     tracemalloc.stop()
     after = copy.stat()
-    assert (after.st_mtime_ns, after.st_mode, after.st_nlink) == (before.st_mtime_ns, before.st_mode, 1)
+    assert (after.st_mtime_ns, after.st_mode, after.st_nlink) == (
+        before.st_mtime_ns,
+        before.st_mode,
+        1,
+    )
     assert filecmp.cmp(copy, large, shallow=False) and after.st_blocks * 512 < 8 << 20
     copied = copy.stat().st_ctime_ns
     places.furnish(place, head(project))
@@ -594,7 +688,10 @@ def test_a_large_file_is_copied_in_pieces_once_and_holes_stay_holes(project: Rep
 
 
 def test_what_is_ignored_and_new_is_named_and_caches_are_not(project: Repo) -> None:
-    project.write(".gitignore", "build/\nnode_modules/\n*.log\n__pycache__/\n.aider*\n.opencode/.gitignore\n")
+    project.write(
+        ".gitignore",
+        "build/\nnode_modules/\n*.log\n__pycache__/\n.aider*\n.opencode/.gitignore\n",
+    )
     project.commit("ignore")
     place = checked_out(project)
     write(place, "build/old")
@@ -604,16 +701,32 @@ def test_what_is_ignored_and_new_is_named_and_caches_are_not(project: Repo) -> N
         write(place, "x.log")
         if (place.root / "x.log").stat().st_ctime >= moment:
             break
-    habits = (".aider.chat.history.md", ".aider.tags.cache.v4/cache.db", ".opencode/.gitignore")
-    for name in ("build/new", "src/__pycache__/m.pyc", "build/.cache/x", "dist.log", *habits):
+    habits = (
+        ".aider.chat.history.md",
+        ".aider.tags.cache.v4/cache.db",
+        ".opencode/.gitignore",
+    )
+    for name in (
+        "build/new",
+        "src/__pycache__/m.pyc",
+        "build/.cache/x",
+        "dist.log",
+        *habits,
+    ):
         write(place, name)
     write(place, "node_modules/mine/y")
-    assert sorted(place.ignored_since(moment)) == ["build", "dist.log", "node_modules", "x.log"]
+    assert sorted(place.ignored_since(moment)) == [
+        "build",
+        "dist.log",
+        "node_modules",
+        "x.log",
+    ]
 
 
 # ---------------------------------------------------------------- protected files
 
-# protect, allow, the work, what is put back, what is new, and how the tree differs at the end.
+# protect, allow, the work, what is put back, what is new, and how the tree differs at
+# the end.
 EDITS: dict[str, tuple[list[str], list[str], dict[str, str | None], list[str], list[str], dict[str, str | None]]] = {
     "nothing protected": ([], [], {"tests/a.py": "x"}, [], [], {"tests/a.py": "x"}),
     "an existing file": (["tests/**"], [], {"tests/a.py": "x", "a.txt": "y"}, ["tests/a.py"], [], {"a.txt": "y"}),
@@ -647,7 +760,9 @@ def edited(repo: Repo, name: str) -> tuple[list[str], list[str], dict[str, str |
                 files.clear((place.root / path).parent)
             write(place, path, content)
     left, _ = place.snapshot(head(repo))
-    tree, back, new = restore(place.git, head(repo), left, protect, allow, ["prd.json", "progress.txt"])
+    tree, back, new = restore(
+        place.git, head(repo), left, protect, allow, ["prd.json", "progress.txt"]
+    )
     base, found = listing(repo, "HEAD"), listing(repo, tree)
     changed = {
         one: found[one][1] if one in found else None
@@ -658,13 +773,16 @@ def edited(repo: Repo, name: str) -> tuple[list[str], list[str], dict[str, str |
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_protected_files_are_put_back_as_an_edit_of_the_tree(repo: Repo, name: str) -> None:
+def test_protected_files_are_put_back_as_an_edit_of_the_tree(
+    repo: Repo, name: str
+) -> None:
     *_, back, new, tree = EDITS[name]
     assert edited(repo, name) == (back, new, tree)
 
 
 CAFE = "caf\u00e9"
-# The same for names that the disk does not tell apart: protect, allow, a new file, and whether it stays out.
+# The same for names that the disk does not tell apart: protect, allow, a new file, and
+# whether it stays out.
 BLIND: dict[str, tuple[str, str, str, bool]] = {
     "another case": ("conftest.py", "", "Conftest.py", True),
     "a folder's": ("/.config/nextest.toml", "", ".Config/nextest.toml", True),
@@ -681,7 +799,8 @@ BLIND: dict[str, tuple[str, str, str, bool]] = {
 def test_names_that_the_disk_does_not_tell_apart_are_protected_as_one(
     repo: Repo, name: str, blind: bool
 ) -> None:
-    """Where this disk tells them apart, one that does not is played: HEAD is there in small letters, too."""
+    """Where this disk tells them apart, one that does not is played: HEAD is there in
+    small letters, too."""
     if (repo.path / ".git/head").exists() != blind:
         if not blind:
             pytest.skip("this disk does not")
@@ -689,12 +808,18 @@ def test_names_that_the_disk_does_not_tell_apart_are_protected_as_one(
     protect, allow, new, out = BLIND[name]
     line = f"100644 {repo.git('hash-object', 'a.txt').strip()}\t{new}"
     tree = Git.at(repo.path).edited(head(repo), [line])
-    words = (["tests/**", *([protect] if protect else [])], [allow] if allow else [], ["prd.json"])
+    words = (
+        ["tests/**", *([protect] if protect else [])],
+        [allow] if allow else [],
+        ["prd.json"],
+    )
     _, back, _ = restore(Git.at(repo.path), head(repo), tree, *words)
     assert [*back] == [new] * (out and blind)
 
 
-@pytest.mark.parametrize("mutant", ["no patterns", "plain names allowed", "modes forgotten"])
+@pytest.mark.parametrize(
+    "mutant", ["no patterns", "plain names allowed", "modes forgotten"]
+)
 def test_a_restore_that_forgets_something_is_caught(
     repo: Repo, monkeypatch: pytest.MonkeyPatch, mutant: str
 ) -> None:
@@ -706,7 +831,9 @@ def test_a_restore_that_forgets_something_is_caught(
         assert "sub/conftest.py" in edited(repo, "a new file with a plain name")[2]
     else:
         real = Entry.__init__
-        monkeypatch.setattr(Entry, "__init__", lambda self, mode, blob: real(self, "100755", blob))
+        monkeypatch.setattr(
+            Entry, "__init__", lambda self, mode, blob: real(self, "100755", blob)
+        )
         assert "tests/a.py" in edited(repo, "an existing file")[2]
 
 
@@ -727,7 +854,10 @@ def test_changes_name_the_files_and_count_the_lines(repo: Repo) -> None:
     (repo.path / "blob").write_bytes(b"\0\1")
     repo.commit("work")
     git = Git.at(repo.path)
-    assert changes(git, before, head(repo)) == (["a.txt", "blob", "é\n"], "3 files, +3 -1")
+    assert changes(git, before, head(repo)) == (
+        ["a.txt", "blob", "é\n"],
+        "3 files, +3 -1",
+    )
     assert changes(git, before, before) == ([], "")
 
 
@@ -740,16 +870,31 @@ def modular(repo: Repo) -> Repo:
 
 
 def with_lib(repo: Repo) -> Repo:
-    """A repository with a submodule, which has one itself; where they came from is gone."""
+    """A repository with a submodule, which has one itself; where they came from is
+    gone."""
     allow = ("-c", "protocol.file.allow=always", "submodule")
     for name, inner in (("leaf", ""), ("lib", "leaf")):
         other = repo.copy(repo.outside / f"from-{name}")
         other.write(f"{name}.txt", f"{name}\n")
         other.commit(name)
         if inner:
-            other.git(*allow, "add", "-q", f"{repo.outside}/from-{inner}/repo", f"deps/{inner}")
+            other.git(
+                *allow,
+                "add",
+                "-q",
+                f"{repo.outside}/from-{inner}/repo",
+                f"deps/{inner}",
+            )
             other.commit(f"with {inner}")
-    repo.git(*allow, "add", "-q", "--name", "the lib", f"{repo.outside}/from-lib/repo", "vendor/lib")
+    repo.git(
+        *allow,
+        "add",
+        "-q",
+        "--name",
+        "the lib",
+        f"{repo.outside}/from-lib/repo",
+        "vendor/lib",
+    )
     repo.git(*allow, "update", "-q", "--init", "--recursive")
     repo.commit("with lib")
     for name in ("leaf", "lib"):
@@ -757,7 +902,9 @@ def with_lib(repo: Repo) -> Repo:
     return repo
 
 
-def test_submodules_come_from_home_s_own_copies_the_nested_ones_too(modular: Repo) -> None:
+def test_submodules_come_from_home_s_own_copies_the_nested_ones_too(
+    modular: Repo,
+) -> None:
     place = place_of(modular)
     for _ in range(2):
         place.reset(head(modular))
@@ -776,7 +923,9 @@ def test_an_agent_s_edit_of_a_person_s_settings_is_not_read_in_a_submodule(
     config, place = tmp_path / "gitconfig", place_of(modular)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
     freeze_settings(place.home, tmp_path)
-    config.write_text(f'[core]\n\tattributesFile = {tmp_path}/own\n[filter "evil"]\n\tsmudge = echo EVIL\n')
+    config.write_text(
+        f'[core]\n\tattributesFile = {tmp_path}/own\n[filter "evil"]\n\tsmudge = echo EVIL\n'
+    )
     (tmp_path / "own").write_text("* filter=evil\n")
     place.reset(head(modular))
     assert (place.root / "vendor/lib/lib.txt").read_text() == "lib\n"
@@ -796,16 +945,22 @@ def test_a_submodule_s_filter_that_hangs_ends_when_ralph_must_stop(
         place.reset(head(modular))
 
 
-def test_what_is_changed_in_a_submodule_is_named_and_is_no_part_of_the_work(modular: Repo) -> None:
+def test_what_is_changed_in_a_submodule_is_named_and_is_no_part_of_the_work(
+    modular: Repo,
+) -> None:
     place = checked_out(modular)
     assert place.snapshot(head(modular)) == (tree_of(modular), [])
     write(place, "vendor/lib/lib.txt", "EVIL")
     write(place, "a.txt", "work\n")
     tree, said = place.snapshot(head(modular))
-    assert said == ["vendor/lib is a submodule; what was changed in it is not part of the work"]
+    assert said == [
+        "vendor/lib is a submodule; what was changed in it is not part of the work"
+    ]
     assert changes(place.home, head(modular), tree)[0] == ["a.txt"]
     files.clear(place.root / "vendor")
-    assert changes(place.home, head(modular), place.snapshot(head(modular))[0])[0] == ["a.txt"]
+    assert changes(place.home, head(modular), place.snapshot(head(modular))[0])[0] == [
+        "a.txt"
+    ]
 
 
 @pytest.mark.parametrize("deed", ["edited", "removed", "a folder"])
@@ -826,7 +981,9 @@ def test_where_submodules_are_is_no_part_of_the_work(modular: Repo, deed: str) -
 
 
 @pytest.mark.parametrize("link", ["vendor", "vendor/lib"])
-def test_a_link_in_the_place_of_a_submodule_is_no_part_of_the_work(modular: Repo, link: str) -> None:
+def test_a_link_in_the_place_of_a_submodule_is_no_part_of_the_work(
+    modular: Repo, link: str
+) -> None:
     place, before = place_of(modular), seen(modular)
     for taken_first in (True, False):
         place.reset(head(modular))
@@ -835,7 +992,9 @@ def test_a_link_in_the_place_of_a_submodule_is_no_part_of_the_work(modular: Repo
         if taken_first:
             tree, said = place.snapshot(head(modular))
             assert changes(place.home, head(modular), tree)[0] == ["new.txt"]
-            assert said == ["vendor/lib is a submodule; what was changed in it is not part of the work"]
+            assert said == [
+                "vendor/lib is a submodule; what was changed in it is not part of the work"
+            ]
     assert place.reset(head(modular)) is False
     assert on_disk(place.root)["vendor/lib/lib.txt"] == (FILE, "lib\n")
     assert seen(modular) == before
@@ -847,7 +1006,10 @@ def test_a_copy_of_the_plan_behind_a_link_keeps_no_work_out(project: Repo) -> No
     (place.root / "plans").symlink_to("src")
     write(place, "new.txt")
     tree, said = place.snapshot(head(project))
-    assert (changes(place.home, head(project), tree)[0], said) == (["new.txt", "plans"], [])
+    assert (changes(place.home, head(project), tree)[0], said) == (
+        ["new.txt", "plans"],
+        [],
+    )
 
 
 def test_a_place_that_git_cannot_read_is_made_anew(project: Repo) -> None:
@@ -857,8 +1019,12 @@ def test_a_place_that_git_cannot_read_is_made_anew(project: Repo) -> None:
     assert place.snapshot(head(project)) == (tree_of(project), [])
 
 
-def test_no_filter_runs_in_an_ignored_repository_that_the_index_has(project: Repo) -> None:
-    project.git("update-index", "--add", "--cacheinfo", f"160000,{head(project)},vendor/sub")
+def test_no_filter_runs_in_an_ignored_repository_that_the_index_has(
+    project: Repo,
+) -> None:
+    project.git(
+        "update-index", "--add", "--cacheinfo", f"160000,{head(project)},vendor/sub"
+    )
     project.git("commit", "-qm", "a repository without .gitmodules")
     place, ran = place_of(project), project.outside / "ran"
     place.reset(head(project))
@@ -874,19 +1040,27 @@ def test_no_filter_runs_in_an_ignored_repository_that_the_index_has(project: Rep
 
 def leave_filter(inside: Path, name: str, ran: Path) -> None:
     """What a `git status` would run in the repository `inside`."""
-    subprocess.run(["git", "config", "filter.evil.clean", f"touch '{ran}'; cat"], cwd=inside, check=True)
+    subprocess.run(
+        ["git", "config", "filter.evil.clean", f"touch '{ran}'; cat"],
+        cwd=inside,
+        check=True,
+    )
     (inside / ".gitattributes").write_text("* filter=evil\n")
     os.utime(inside / name, (1, 1))
 
 
 def test_a_linked_worktree_has_submodules_of_its_own(modular: Repo) -> None:
     modular.git("worktree", "add", "-q", str(modular.outside / "tree"))
-    modular.git("config", "submodule.the lib.url", f"{modular.path}/.git/modules/the lib")
+    modular.git(
+        "config", "submodule.the lib.url", f"{modular.path}/.git/modules/the lib"
+    )
     update = ("-c", "protocol.file.allow=always", "submodule", "update", "-q", "--init")
     modular.git("-C", str(modular.outside / "tree"), *update)
     files.clear(modular.path / ".git/modules")
     home = Git.at(modular.outside / "tree")
-    place = Place(home, modular.outside / "places/work-1", home.common / "ralph/plan/work-1.index")
+    place = Place(
+        home, modular.outside / "places/work-1", home.common / "ralph/plan/work-1.index"
+    )
     place.reset(head(modular))
     assert on_disk(place.root)["vendor/lib/lib.txt"] == (FILE, "lib\n")
     assert place.snapshot(head(modular))[0] == tree_of(modular)
@@ -920,11 +1094,17 @@ def test_a_sparse_home_has_sparse_places_and_all_work_counts(project: Repo) -> N
     write(place, "other/big.txt", "edited\n")
     write(place, "src/main.py", "edited\n")
     tree, _ = place.snapshot(head(project))
-    assert changes(place.home, head(project), tree)[0] == ["other/big.txt", "other/new.txt", "src/main.py"]
+    assert changes(place.home, head(project), tree)[0] == [
+        "other/big.txt",
+        "other/new.txt",
+        "src/main.py",
+    ]
 
 
 @pytest.mark.parametrize("flag", ["--skip-worktree", "--assume-unchanged"])
-def test_a_file_that_home_s_index_hides_is_work_all_the_same(project: Repo, flag: str) -> None:
+def test_a_file_that_home_s_index_hides_is_work_all_the_same(
+    project: Repo, flag: str
+) -> None:
     project.git("update-index", flag, "a.txt")
     found, _ = taken(project, place_of(project), lambda p: write(p, "a.txt"))
     assert found == {"a.txt": (FILE, "new\n")}
@@ -974,7 +1154,13 @@ def test_a_linked_worktree(project: Repo) -> None:
 def test_a_shallow_clone(project: Repo) -> None:
     project.write("a.txt", "b\n")
     project.commit("second")
-    project.git("clone", "-q", "--depth=1", f"file://{project.path}", str(project.outside / "shallow"))
+    project.git(
+        "clone",
+        "-q",
+        "--depth=1",
+        f"file://{project.path}",
+        str(project.outside / "shallow"),
+    )
     shallow = at(project, "shallow")
     place = furnished(shallow)
     assert in_it(place, "log", "--format=%s").split() == ["second"]
@@ -1001,16 +1187,22 @@ def test_the_throwaway_git_is_as_if_somebody_had_cloned(project: Repo) -> None:
         head(project),
     ]
     assert in_it(place, "symbolic-ref", "HEAD").strip() == "refs/heads/feature/é-x"
-    assert in_it(place, "branch", "--format=%(refname:short)").split() == ["feature/é-x"]
+    assert in_it(place, "branch", "--format=%(refname:short)").split() == [
+        "feature/é-x"
+    ]
     assert in_it(place, "log", "--format=%s").splitlines() == ["project", "start"]
     assert in_it(place, "remote") == "" and os.listdir(place.root / ".git/hooks") == []
     settings = in_it(place, "config", "--list", "--local")
     assert "user.email=test@example.invalid" in settings
-    assert not any(word in settings for word in ("remote.", "credential.", "alias.", "hookspath"))
+    assert not any(
+        word in settings for word in ("remote.", "credential.", "alias.", "hookspath")
+    )
     assert in_it(place, "fsck", "--full") == ""
 
 
-def test_a_place_has_home_s_remote_tracking_branches_and_of_local_ones_ralph_s_own(project: Repo) -> None:
+def test_a_place_has_home_s_remote_tracking_branches_and_of_local_ones_ralph_s_own(
+    project: Repo,
+) -> None:
     project.git("branch", "main-of-mine")
     project.git("tag", "-a", "v1", "-m", "annotated", "HEAD~1")
     project.git("tag", "ralph/p", "HEAD~1")
@@ -1020,7 +1212,9 @@ def test_a_place_has_home_s_remote_tracking_branches_and_of_local_ones_ralph_s_o
     project.git("symbolic-ref", "refs/remotes/up/HEAD", "refs/remotes/up/unborn")
     project.git("symbolic-ref", "refs/remotes/ours/HEAD", "refs/heads/main-of-mine")
     place = furnished(project)
-    there = in_it(place, "for-each-ref", "--format=%(refname) %(symref)").split("\n")[:-1]
+    there = in_it(place, "for-each-ref", "--format=%(refname) %(symref)").split("\n")[
+        :-1
+    ]
     assert there == [
         "refs/heads/ralph/p ", "refs/remotes/origin/HEAD refs/remotes/origin/main",
         "refs/remotes/origin/a\u2028b ", "refs/remotes/origin/main ", "refs/remotes/ours/HEAD ",
@@ -1029,9 +1223,16 @@ def test_a_place_has_home_s_remote_tracking_branches_and_of_local_ones_ralph_s_o
     changed = [".gitignore", "link", "run.sh", "src/deep/er/x.txt", "src/main.py"]
     for base in ("origin/main...", "origin", "v1"):  # as turbo, nx and diff-cover ask
         assert in_it(place, "diff", "--name-only", base).split() == changed
-    assert in_it(place, "merge-base", "origin/main", "HEAD").strip() == head(project, "HEAD~1")
-    assert in_it(place, "rev-parse", "--abbrev-ref", "origin/HEAD").strip() == "origin/main"
-    assert in_it(place, "rev-parse", "--verify", "-q", "main-of-mine", check=False) == ""
+    assert in_it(place, "merge-base", "origin/main", "HEAD").strip() == head(
+        project, "HEAD~1"
+    )
+    assert (
+        in_it(place, "rev-parse", "--abbrev-ref", "origin/HEAD").strip()
+        == "origin/main"
+    )
+    assert (
+        in_it(place, "rev-parse", "--verify", "-q", "main-of-mine", check=False) == ""
+    )
     in_it(place, "checkout", "-q", "main-of-mine", check=False)
     assert in_it(place, "symbolic-ref", "HEAD").strip() == "refs/heads/ralph/p"
     assert in_it(place, "fsck", "--full") == ""
@@ -1063,7 +1264,10 @@ def test_nothing_that_is_done_to_the_throwaway_git_reaches_home(project: Repo) -
     place, places = place_of(project), places_of(project)
     place.reset(head(project))
     places.furnish(place, head(project))
-    before, objects = seen(project), len(list(files.walk(project.path / ".git/objects")))
+    before, objects = (
+        seen(project),
+        len(list(files.walk(project.path / ".git/objects"))),
+    )
     for words in (
         ("commit", "-q", "--allow-empty", "-m", "x"), ("tag", "-d", "v1"), ("tag", "v9"), ("branch", "other"),
         ("update-ref", "refs/heads/mine", "HEAD"), ("config", "core.hooksPath", "/tmp"), ("stash", "-qu"),
@@ -1119,8 +1323,12 @@ def test_filters_work_in_a_place_as_they_do_at_home(project: Repo) -> None:
     assert listing(project, tree)["y.crlf"] == (FILE, "one\n")
 
 
-@pytest.mark.parametrize("name", ["made", "[id].ts", "a*?", "\\x", " of two ", "#1", "!"])
-def test_a_reset_keeps_what_setup_made_whatever_its_name(project: Repo, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["made", "[id].ts", "a*?", "\\x", " of two ", "#1", "!"]
+)
+def test_a_reset_keeps_what_setup_made_whatever_its_name(
+    project: Repo, name: str
+) -> None:
     place = place_of(project)
     place.reset(tree_of(project))
     write(place, name)
@@ -1135,7 +1343,9 @@ def test_a_reset_keeps_what_setup_made_whatever_its_name(project: Repo, name: st
     ('{"stamp": "x", "made": {"a": null}}', ["a"]), ('{"stamp": "x", "made": 5}', []), ('{"stamp": "x"}', []),
     ("[]", []), ("[" * 100_000, []), ("{", []), ('{"inputs": "x", "made": {"a": [1]}}', ["a"]),
 ])  # fmt: skip
-def test_a_note_of_setup_is_read_whoever_wrote_it(repo: Repo, note: str, made: list[str]) -> None:
+def test_a_note_of_setup_is_read_whoever_wrote_it(
+    repo: Repo, note: str, made: list[str]
+) -> None:
     place = place_of(repo)
     place.stamp.parent.mkdir(parents=True, exist_ok=True)
     place.stamp.write_text(note)

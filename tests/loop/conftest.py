@@ -1,4 +1,5 @@
-"""What tests of single functions of the loop share: a run that is open, in this process."""
+"""What tests of single functions of the loop share: a run that is open, in this
+process."""
 
 from __future__ import annotations
 
@@ -16,14 +17,18 @@ from tests.conftest import Repo
 
 @pytest.fixture(autouse=True)
 def alone(
-    no_settings_of_this_user: None, nothing_hangs: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    no_settings_of_this_user: None,
+    nothing_hangs: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
 
 
 @pytest.fixture
 def opened(repo: Repo) -> Callable[..., Run]:
-    """Makes a run of the plan in `repo`, with options, on a branch that begins at HEAD."""
+    """Makes a run of the plan in `repo`, with options, on a branch that begins at
+    HEAD."""
 
     def run(**options: object) -> Run:
         made = read_run(Options(prd=repo.path / "prd.json", **options))  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""The list of a room: whatever a check or hook did to what setup made is undone, or seen."""
+"""The list of a room: whatever a check or hook did to what setup made is undone, or
+seen."""
 
 from __future__ import annotations
 
@@ -21,13 +22,24 @@ def keeps(name: str) -> bool:
 
 @pytest.fixture
 def room(tmp_path: Path) -> Path:
-    for name in (*TRACKED, "deps/x.js", "deps/bin/tool", "pkg/made.txt", "target/old", ".git/HEAD"):
+    for name in (
+        *TRACKED,
+        "deps/x.js",
+        "deps/bin/tool",
+        "pkg/made.txt",
+        "target/old",
+        ".git/HEAD",
+    ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{name}\n")
     (tmp_path / "deps/link").symlink_to("x.js")
     (tmp_path / "deps/empty").mkdir()
-    for cache in ("__pycache__/a.pyc", "pkg/__pycache__/b.pyc", "deps/__pycache__/x.pyc"):
+    for cache in (
+        "__pycache__/a.pyc",
+        "pkg/__pycache__/b.pyc",
+        "deps/__pycache__/x.pyc",
+    ):
         (tmp_path / cache).parent.mkdir()
         (tmp_path / cache).write_text("made by setup\n")
     return tmp_path
@@ -94,13 +106,19 @@ def test_what_setup_made_is_not_changed_unseen(room: Path, deed: str) -> None:
 UNDONE: dict[str, Callable[[Path], object]] = {
     "a new file": lambda room: (room / "new").write_text("x"),
     "a new file beside setup's": lambda room: (room / "deps/new.js").write_text("x"),
-    "a new folder": lambda room: shutil.copytree(room / "deps", room / "pkg/copy", symlinks=True),
+    "a new folder": lambda room: shutil.copytree(
+        room / "deps", room / "pkg/copy", symlinks=True
+    ),
     "a newline in its name": lambda room: (room / "a\nb").write_text("x"),
-    "a name that is no text": lambda room: (room / os.fsdecode(b"\xff")).write_text("x"),
+    "a name that is no text": lambda room: (room / os.fsdecode(b"\xff")).write_text(
+        "x"
+    ),
     "a fifo": lambda room: os.mkfifo(room / "pipe"),
     "a nested repository": lambda room: (room / "pkg/.git").mkdir(),
     "a folder that nobody may enter": lambda room: (room / "locked").mkdir(mode=0),
-    "another cache of Python": lambda room: (room / "pkg/__pycache__/b.pyc").write_text("evil"),
+    "another cache of Python": lambda room: (room / "pkg/__pycache__/b.pyc").write_text(
+        "evil"
+    ),
 }
 
 
@@ -109,7 +127,9 @@ def test_what_is_new_goes(room: Path, deed: str) -> None:
     wanted = listed(room)
     UNDONE[deed](room)
     assert exact.restore(room, TRACKED, keeps, wanted) == []
-    assert listed(room).keys() == wanted.keys() and not (room / "pkg/__pycache__").exists()
+    assert (
+        listed(room).keys() == wanted.keys() and not (room / "pkg/__pycache__").exists()
+    )
 
 
 def test_the_same_bytes_under_another_time_are_the_same(room: Path) -> None:

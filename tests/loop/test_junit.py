@@ -1,4 +1,5 @@
-"""Results of single tests: what is read from the files of real runners, and from files that are none."""
+"""Results of single tests: what is read from the files of real runners, and from files
+that are none."""
 
 from __future__ import annotations
 
@@ -80,13 +81,17 @@ def test_the_files_of_real_runners(row: str) -> None:
         assert found.unread == wanted
         return
     *counts, names = wanted.split(maxsplit=3)
-    assert [len(found.passed), len(found.failed), len(found.skipped)] == [*map(int, counts)]
+    assert [len(found.passed), len(found.failed), len(found.skipped)] == [
+        *map(int, counts)
+    ]
     lines = told(found).split(", ")
     assert all(name in lines for name in names.split(", ")), told(found)
 
 
 def test_every_recording_has_its_row() -> None:
-    names = {path.name.removesuffix(".xml") for path in RECORDINGS.iterdir()} - {"README.md"}
+    names = {path.name.removesuffix(".xml") for path in RECORDINGS.iterdir()} - {
+        "README.md"
+    }
     assert names == {row.split()[0] for row in GOLDEN.splitlines()}
 
 
@@ -103,13 +108,22 @@ def test_a_test_has_one_name_in_every_place(name: str, tmp_path: Path) -> None:
 
 # What a failure says: the first line of one of each runner.
 SAYS = {
-    "gotestsum-half": ("example.org/calc/calc > TestSub", "    calc_test.go:17: Sub(3, 2) = 5, want <1>"),
+    "gotestsum-half": (
+        "example.org/calc/calc > TestSub",
+        "    calc_test.go:17: Sub(3, 2) = 5, want <1>",
+    ),
     "jest-half": ("calc throws", 'TypeError: boom <&> "quoted"'),
     "mocha-half": ("test/calc.test.js > calc > throws", 'TypeError: boom <&> "quoted"'),
     "nextest-half": ("calc::whole > is_err", 'Error: "no database"'),
     "node24-next": ("test/calc.test.js > slow", "test timed out after 100ms"),
-    "pytest-half": ("tests.test_calc > test_sub", "AssertionError: sub is <wrong> & known"),
-    "surefire-half": ("org.example.CalcTest > errors", "java.lang.IllegalStateException: no database"),
+    "pytest-half": (
+        "tests.test_calc > test_sub",
+        "AssertionError: sub is <wrong> & known",
+    ),
+    "surefire-half": (
+        "org.example.CalcTest > errors",
+        "java.lang.IllegalStateException: no database",
+    ),
     "vitest-next": (
         "test/next.test.mjs",
         "Cannot find module '../multiply.js' imported from test/next.test.mjs",
@@ -128,7 +142,8 @@ def test_what_a_failure_says(name: str) -> None:
 T = '<testcase classname="c" name="t">{}</testcase>'
 T2, U = T.format("") + T, T.replace('"t"', '"u"')
 DTD = '<!DOCTYPE r [<!ENTITY a "lol">]>'
-# What stands in a file (without a root: in a suite called "s"), and what is read from it.
+# What stands in a file (without a root: in a suite called "s"), and what is read from
+# it.
 TABLE = [
     # what became of a test
     (T.format(""), "passed c > t"),
@@ -140,7 +155,10 @@ TABLE = [
     ('<testcase name="t" status="run"/>', "passed s > t"),
     (T.format("<skipped type='todo'/><failure/>"), "skipped c > t"),
     (T.format("<flakyFailure/><flakyError/>"), "passed c > t"),
-    (T.format("<failure/><rerunFailure><stackTrace>x</stackTrace></rerunFailure>"), "failed c > t"),
+    (
+        T.format("<failure/><rerunFailure><stackTrace>x</stackTrace></rerunFailure>"),
+        "failed c > t",
+    ),
     (T.format("<rerunError/>"), "failed c > t"),
     (T.format("<system-out>&lt;failure/></system-out><properties/>"), "passed c > t"),
     ("<failure/>" + T.format(""), "passed c > t"),
@@ -148,9 +166,18 @@ TABLE = [
     (f'<testsuite tests="0">{T.format("")}</testsuite>', "skipped c > t"),
     (f'<testsuite tests="0">{T.format("<error/>")}</testsuite>', "failed c > t"),
     (f'<testsuite tests="0">{T.format("<skipped/>")}</testsuite>', "skipped c > t"),
-    (f'<testsuite tests="1">{T.format("")}{U.format("<error/>")}</testsuite>', "failed c > u, skipped c > t"),
-    (f'<testsuite tests="2">{T.format("")}{U.format("<error/>")}</testsuite>', "passed c > t, failed c > u"),
-    (f'<testsuite tests="0">{T.format("")}{T.format("<error/>")}</testsuite>', "failed c > t"),
+    (
+        f'<testsuite tests="1">{T.format("")}{U.format("<error/>")}</testsuite>',
+        "failed c > u, skipped c > t",
+    ),
+    (
+        f'<testsuite tests="2">{T.format("")}{U.format("<error/>")}</testsuite>',
+        "passed c > t, failed c > u",
+    ),
+    (
+        f'<testsuite tests="0">{T.format("")}{T.format("<error/>")}</testsuite>',
+        "failed c > t",
+    ),
     # a name that stands there twice
     (T2.format("<failure/>"), "failed c > t"),
     (T.format("<failure/>") + T.format(""), "failed c > t"),
@@ -160,28 +187,55 @@ TABLE = [
     # names
     ('<testcase name="t"/>', "passed s > t"),
     ('<testcase classname="test" name="t"/>', "passed s > t"),
-    ('<testsuite name="d"><testcase classname="test" name="t"/></testsuite>', "passed s > d > t"),
-    ('<testsuite name="pytest"><testcase classname="" name="t"/></testsuite>', "passed s > t"),
+    (
+        '<testsuite name="d"><testcase classname="test" name="t"/></testsuite>',
+        "passed s > d > t",
+    ),
+    (
+        '<testsuite name="pytest"><testcase classname="" name="t"/></testsuite>',
+        "passed s > t",
+    ),
     ('<testcase classname="c" name="c adds"/>', "passed c adds"),
     ('<testcase classname="add" name="adds"/>', "passed add > adds"),
     ('<testcase classname="c" name=""/>', "passed c"),
     ('<testsuites><testcase time="1"/></testsuites>', "passed (no name)"),
     ('<testcase file="a.js" classname="c" name="t"/>', "passed a.js > c > t"),
     ('<testcase file="ROOT/a.js" classname="c" name="t"/>', "passed a.js > c > t"),
-    ('<testcase file="file://ROOT/a.js" classname="c" name="t"/>', "passed a.js > c > t"),
+    (
+        '<testcase file="file://ROOT/a.js" classname="c" name="t"/>',
+        "passed a.js > c > t",
+    ),
     ('<testcase file="ROOT-2/a.js" classname="c" name="t"/>', "passed c > t"),
     ('<testcase file="/elsewhere/a.js" classname="c" name="t"/>', "passed c > t"),
-    (f'<testsuite file="a.js"><testsuite>{T.format("")}</testsuite></testsuite>', "passed a.js > c > t"),
-    ('<testcase classname="c" name="reads ROOT/x, not ROOT2"/>', "passed c > reads x, not ROOT2"),
-    ('<testcase classname="c" name="a&#10;&#9;b  c &#x202e;d&#x85;"/>', "passed c > a b c d"),
+    (
+        f'<testsuite file="a.js"><testsuite>{T.format("")}</testsuite></testsuite>',
+        "passed a.js > c > t",
+    ),
+    (
+        '<testcase classname="c" name="reads ROOT/x, not ROOT2"/>',
+        "passed c > reads x, not ROOT2",
+    ),
+    (
+        '<testcase classname="c" name="a&#10;&#9;b  c &#x202e;d&#x85;"/>',
+        "passed c > a b c d",
+    ),
     # documents
-    (f"<?xml version='1.0'?><testsuite name='s'>{T.format('')}</testsuite>", "passed c > t"),
+    (
+        f"<?xml version='1.0'?><testsuite name='s'>{T.format('')}</testsuite>",
+        "passed c > t",
+    ),
     (f'<j:testsuites xmlns:j="urn:j">{T.format("")}</j:testsuites>', "passed c > t"),
-    (f'<testsuites xmlns="urn:j">{T.format("<failure/>")}</testsuites>', "failed c > t"),
+    (
+        f'<testsuites xmlns="urn:j">{T.format("<failure/>")}</testsuites>',
+        "failed c > t",
+    ),
     (f"<?pi x?><!-- x --><testsuites>{T.format('')}</testsuites>", "passed c > t"),
     (T.format("<system-out>\x1b[31mred\x1b[0m</system-out>"), "passed c > t"),
     ("<testsuites/>", "its results name no test"),
-    (f"{DTD}<testsuites>&a;</testsuites>", "its results hold a DOCTYPE, and no test runner writes one"),
+    (
+        f"{DTD}<testsuites>&a;</testsuites>",
+        "its results hold a DOCTYPE, and no test runner writes one",
+    ),
     ("<TestRun/>", "its results are no JUnit XML: they begin with <TestRun>"),
 ]
 
@@ -189,7 +243,11 @@ TABLE = [
 def write(path: Path, body: str) -> Path:
     """Make it the results of a run at the folder around them."""
     rooted = body.startswith(("<testsuites", "<j:", "<?", "<!", "<TestRun"))
-    whole = body if rooted else f'<testsuites><testsuite name="s">{body}</testsuite></testsuites>'
+    whole = (
+        body
+        if rooted
+        else f'<testsuites><testsuite name="s">{body}</testsuite></testsuites>'
+    )
     path.write_text(whole.replace("ROOT", str(path.parent)))
     return path
 
@@ -197,7 +255,11 @@ def write(path: Path, body: str) -> Path:
 def disagreements(read: Read, folder: Path) -> list[str]:
     """The rows of which `read` says something else than the table."""
     rows = ((body, wanted.replace("ROOT", str(folder))) for body, wanted in TABLE)
-    return [body for body, wanted in rows if told(read(write(folder / "r.xml", body), folder)) != wanted]
+    return [
+        body
+        for body, wanted in rows
+        if told(read(write(folder / "r.xml", body), folder)) != wanted
+    ]
 
 
 def test_the_table(tmp_path: Path) -> None:
@@ -208,15 +270,27 @@ def test_the_table(tmp_path: Path) -> None:
 
 # Rules that somebody could write: what stands in the code, and what in its place.
 MUTANTS = {
-    "the last of two counts": ("max(state, self._states.get(test.name, _PASSED))", "state"),
-    "the best of two counts": ("max(state, self._states.get(test.name, _PASSED))", "min(state, _FAILED)"),
+    "the last of two counts": (
+        "max(state, self._states.get(test.name, _PASSED))",
+        "state",
+    ),
+    "the best of two counts": (
+        "max(state, self._states.get(test.name, _PASSED))",
+        "min(state, _FAILED)",
+    ),
     "skipped is passed": ("_SKIPPED if test.kinds & _SKIPS else ", ""),
     "failed wins over skipped": (
         "_SKIPPED if test.kinds & _SKIPS else _FAILED if test.kinds & _FAILURES else _PASSED",
         "_FAILED if test.kinds & _FAILURES else _SKIPPED if test.kinds & _SKIPS else _PASSED",
     ),
-    "a suite that ran no test passed": ("max(_SKIPPED, self._states[name])", "self._states[name]"),
-    "a suite that counts no test did not fail": ("max(_SKIPPED, self._states[name])", "_SKIPPED"),
+    "a suite that ran no test passed": (
+        "max(_SKIPPED, self._states[name])",
+        "self._states[name]",
+    ),
+    "a suite that counts no test did not fail": (
+        "max(_SKIPPED, self._states[name])",
+        "_SKIPPED",
+    ),
     "a suite counts more than it ran": ("<= suite.others", "< suite.others"),
     "an error is no failure": ('"failure", "error", ', '"failure", '),
     "a status is nothing": ('{attributes.get("status", "")} & _SKIPS', "set()"),
@@ -257,14 +331,20 @@ def test_of_what_failures_say_the_beginning_and_the_end_stay(
     text._secrets.cache_clear()
     said = f"begins \u202eat {tmp_path}/a.py with {secret}{'&#10;many words' * 900} {secret} ends"
     failure = f'<failure message="it broke {secret}">{said}</failure>'
-    cases = [f'<testcase name="t{n} {secret}">{failure}</testcase>' for n in range(2000)]
+    cases = [
+        f'<testcase name="t{n} {secret}">{failure}</testcase>' for n in range(2000)
+    ]
     found = junit.read(write(tmp_path / "r.xml", "".join(cases)), tmp_path)
     text._secrets.cache_clear()
     first = found.failed["s > t0 [SHOP_API_TOKEN]"]
-    assert first.startswith("it broke [SHOP_API_TOKEN]\nbegins at a.py with [SHOP_API_TOKEN]\nmany words\n")
+    assert first.startswith(
+        "it broke [SHOP_API_TOKEN]\nbegins at a.py with [SHOP_API_TOKEN]\nmany words\n"
+    )
     assert first.endswith("[cut here]\n" + first.partition("[cut here]\n")[2])
     assert first.endswith("many words [SHOP_API_TOKEN] ends") and len(first) < 2100
-    assert len(found.failed) == 2000 and sum(map(len, found.failed.values())) < 1_003_000
+    assert (
+        len(found.failed) == 2000 and sum(map(len, found.failed.values())) < 1_003_000
+    )
     assert secret not in repr(found)
 
 
@@ -285,7 +365,9 @@ def test_in_a_folder_every_report_counts(tmp_path: Path) -> None:
     (results / "failsafe-summary.xml").write_text("<failsafe-summary/>")
     assert told(junit.read(results, tmp_path)) == "passed c > t"
     (results / "TEST-d.xml").write_text("<testsuites><tests")
-    assert told(junit.read(results, tmp_path)).startswith("its results (TEST-d.xml) are no JUnit XML: ")
+    assert told(junit.read(results, tmp_path)).startswith(
+        "its results (TEST-d.xml) are no JUnit XML: "
+    )
 
 
 def device(path: Path) -> None:
@@ -345,7 +427,10 @@ BOMB = "<!DOCTYPE r [<!ENTITY a0 'lol'>{}]><testsuites>&a9;</testsuites>".format
     "".join(f"<!ENTITY a{n + 1} '{f'&a{n};' * 10}'>" for n in range(9))
 )
 PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "nothing": (lambda path: None, "it wrote no results to RALPH_RESULTS; does the tool pass it on?"),
+    "nothing": (
+        lambda path: None,
+        "it wrote no results to RALPH_RESULTS; does the tool pass it on?",
+    ),
     "FIFO": (os.mkfifo, NO_FILE),
     "socket": (listening, NO_FILE),
     "device": (device, NO_FILE),
@@ -354,15 +439,27 @@ PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
     "link to a folder": (lambda path: path.symlink_to(path.parent), NO_FILE),
     "no permission": (unreadable, NO_FILE),
     "empty folder": (Path.mkdir, "its results are a folder without an .xml file"),
-    "loop of folders": (loop_of_folders, "its results (a.xml) are no regular file that can be read"),
+    "loop of folders": (
+        loop_of_folders,
+        "its results (a.xml) are no regular file that can be read",
+    ),
     "deep folders": (deep_folders, "its results are "),
     "many files": (many, "its results are over 10,000 files"),
     "empty": (holds(b""), NO_XML + "no element found: line 1, column 0"),
-    "JSON": (holds(b"{}"), NO_XML + "not well-formed (invalid token): line 1, column 0"),
+    "JSON": (
+        holds(b"{}"),
+        NO_XML + "not well-formed (invalid token): line 1, column 0",
+    ),
     "half": (holds(CASE[:30].encode()), NO_XML + "unclosed token: line 1, column 12"),
-    "two": (holds(CASE.encode() * 2), NO_XML + "junk after document element: line 1, column "),
+    "two": (
+        holds(CASE.encode() * 2),
+        NO_XML + "junk after document element: line 1, column ",
+    ),
     "NUL": (xml(b"\0"), NO_XML + "not well-formed (invalid token): line 1, column 12"),
-    "no UTF-8": (xml(b"<a x='\xff'/>"), NO_XML + "not well-formed (invalid token): line 1, column 1"),
+    "no UTF-8": (
+        xml(b"<a x='\xff'/>"),
+        NO_XML + "not well-formed (invalid token): line 1, column 1",
+    ),
     "no encoding": (
         holds(b"<?xml version='1.0' encoding='x-none'?><testsuites/>"),
         NO_XML + "unknown encoding",
@@ -371,40 +468,78 @@ PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
         holds(b"<?xml version='1.0' encoding='base64'?><testsuites/>"),
         NO_XML + "'base64' is not",
     ),
-    "bomb": (holds(BOMB.encode()), "its results hold a DOCTYPE, and no test runner writes one"),
+    "bomb": (
+        holds(BOMB.encode()),
+        "its results hold a DOCTYPE, and no test runner writes one",
+    ),
     "entity": (xml(b"&a;"), NO_XML + "undefined entity: line 1, column 12"),
-    "depth": (xml(b"<testsuite>" * 100_000), NO_XML + "over 200 elements, one in the other"),
+    "depth": (
+        xml(b"<testsuite>" * 100_000),
+        NO_XML + "over 200 elements, one in the other",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_what_is_no_results_is_said(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_results_is_said(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if name == "no permission" and os.geteuid() == 0:
         pytest.skip("root may read everything")
     monkeypatch.chdir(tmp_path)
     make, why = PLACES[name]
     make(tmp_path / "results")
     found = junit.read(tmp_path / "results", tmp_path)
-    files.clear(tmp_path / "results")  # pytest cannot remove so many folders, one in the other
-    assert found.unread.startswith(why) and not (found.passed or found.failed or found.skipped)
+    files.clear(
+        tmp_path / "results"
+    )  # pytest cannot remove so many folders, one in the other
+    assert found.unread.startswith(why) and not (
+        found.passed or found.failed or found.skipped
+    )
 
 
 # ---------------------------------------------------------------- seconds and memory
 
 MB = 1 << 20
-# What the file begins with, what is then repeated ({} is a number), how often, and what is read from it.
+# What the file begins with, what is then repeated ({} is a number), how often, and what
+# is read from it.
 LARGE = {
-    "output": (b"<testsuites><testcase name='t'><system-out>", b"x" * 99 + b"\n", 2 * MB, "1 0 0"),
-    "a failure": (b"<testsuites><testcase name='t'><failure>", b"x" * 99 + b"\n", 2 * MB, "0 1 0"),
+    "output": (
+        b"<testsuites><testcase name='t'><system-out>",
+        b"x" * 99 + b"\n",
+        2 * MB,
+        "1 0 0",
+    ),
+    "a failure": (
+        b"<testsuites><testcase name='t'><failure>",
+        b"x" * 99 + b"\n",
+        2 * MB,
+        "0 1 0",
+    ),
     "300 MB": (b"<testsuites>", b" " * 100, 3 * MB, "its results are over 256 MB"),
     "one attribute": (b"<testsuites name='", b"x" * 100, 2 * MB, "a tag is over 1 MB"),
     "one comment": (b"<testsuites><!--", b"x" * 100, 2 * MB, "a tag is over 1 MB"),
     "attributes": (b"<testsuites ", b"a{}='' ", 2 * MB, "a tag is over 1 MB"),
     "kinds": (b"<testsuites>", b"<a{}/>", 2 * MB, "too many kinds"),
     "namespaces": (b"<testsuites>", b"<a xmlns:a{}='u'/>", 2 * MB, "too many kinds"),
-    "elements": (b"<testsuites>", b"<a/>", 3 * MB, "its results hold over 2,000,000 elements"),
-    "comments": (b"<testsuites>", b"<!---->", 3 * MB, "its results hold over 2,000,000 elements"),
-    "names": (b"<testsuites>", b"<testcase name='" + b"\xc3\xa4" * 500_000 + b"'/>", 250, "1 0 0"),
+    "elements": (
+        b"<testsuites>",
+        b"<a/>",
+        3 * MB,
+        "its results hold over 2,000,000 elements",
+    ),
+    "comments": (
+        b"<testsuites>",
+        b"<!---->",
+        3 * MB,
+        "its results hold over 2,000,000 elements",
+    ),
+    "names": (
+        b"<testsuites>",
+        b"<testcase name='" + b"\xc3\xa4" * 500_000 + b"'/>",
+        250,
+        "1 0 0",
+    ),
     "one in the other": (
         b"<testsuites>",
         b"<testcase status='" + b"x" * 1_000_000 + b"'>",
@@ -417,7 +552,12 @@ LARGE = {
         2**17,
         "1 0 0",
     ),
-    "tests": (b"<testsuites>", b"<testcase name='{}'/>", MB, "its results name over 200,000 tests"),
+    "tests": (
+        b"<testsuites>",
+        b"<testcase name='{}'/>",
+        MB,
+        "its results name over 200,000 tests",
+    ),
     "sparse": (b"", b"", 1, "not well-formed (invalid token)"),
 }
 CHILD = """
@@ -440,7 +580,9 @@ print(json.dumps([found, time.process_time() - began, most() - before]))
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_whatever_stands_there_takes_seconds_and_little_memory(name: str, tmp_path: Path) -> None:
+def test_whatever_stands_there_takes_seconds_and_little_memory(
+    name: str, tmp_path: Path
+) -> None:
     begin, piece, times, wanted = LARGE[name]
     (small := tmp_path / "small.xml").write_text(CASE)
     with (large := tmp_path / "large.xml").open("wb") as file:
@@ -459,7 +601,9 @@ def test_whatever_stands_there_takes_seconds_and_little_memory(name: str, tmp_pa
         if name == "sparse":
             file.truncate(1 << 30)
     words = [sys.executable, "-c", CHILD, str(small), str(large)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
     large.unlink()
     found, seconds, memory = json.loads(done.stdout)
     assert wanted in found
@@ -469,7 +613,9 @@ def test_whatever_stands_there_takes_seconds_and_little_memory(name: str, tmp_pa
 
 # ---------------------------------------------------------------- hostile bytes
 
-VALID = [path.read_bytes() for path in sorted(RECORDINGS.glob("*.xml"))] + [CASE.encode()]
+VALID = [path.read_bytes() for path in sorted(RECORDINGS.glob("*.xml"))] + [
+    CASE.encode()
+]
 PIECES = st.sampled_from(
     [b"<testcase>", b"</testcase>", b"<failure message='", b"<skipped/>", b"<![CDATA[", b"]]>", b"<!--", b"&#0;",
      b"&a;", b"<!DOCTYPE a>", b"<testsuite xmlns='", b"'", b'"', b"<", b">", b"\0", b"\xff\xfe", b"}"]
@@ -481,10 +627,18 @@ PIECES = st.sampled_from(
     st.binary(max_size=200)
     | st.tuples(
         st.sampled_from(VALID),
-        st.lists(st.tuples(st.integers(0, 1 << 14), st.integers(0, 200), PIECES | st.binary(max_size=9))),
+        st.lists(
+            st.tuples(
+                st.integers(0, 1 << 14),
+                st.integers(0, 200),
+                PIECES | st.binary(max_size=9),
+            )
+        ),
     )
 )
-def test_it_never_raises(tmp_path: Path, data: bytes | tuple[bytes, list[tuple[int, int, bytes]]]) -> None:
+def test_it_never_raises(
+    tmp_path: Path, data: bytes | tuple[bytes, list[tuple[int, int, bytes]]]
+) -> None:
     if isinstance(data, tuple):
         data, edits = data
         for at, length, piece in edits:
@@ -492,6 +646,10 @@ def test_it_never_raises(tmp_path: Path, data: bytes | tuple[bytes, list[tuple[i
             data = data[:at] + piece + data[at + length :]
     (path := tmp_path / "r.xml").write_bytes(data)
     found = junit.read(path, tmp_path)
-    assert found.unread if not (found.passed or found.failed or found.skipped) else not found.unread
+    assert (
+        found.unread
+        if not (found.passed or found.failed or found.skipped)
+        else not found.unread
+    )
     names = [*found.passed, *found.failed, *found.skipped]
     assert names == [text.one_line(name, 400) for name in names]

@@ -10,11 +10,11 @@ import pytest
 from tests.conftest import Repo
 from tests.scripts import LIMIT, LOOKS_OFTEN, RESULT, overage, plan, speaker
 
-OWN, SECOND, THIRD = ({"id": f"T{i}", "checks": [f"test -f T{i}.txt"]} for i in (1, 2, 3))
-WORKS = "P(f'{task}.txt').touch()"
-REFUSED = (
-    '{"type":"result","is_error":true,"api_error_status":401,"result":"no","total_cost_usd":0,"usage":{}}'
+OWN, SECOND, THIRD = (
+    {"id": f"T{i}", "checks": [f"test -f T{i}.txt"]} for i in (1, 2, 3)
 )
+WORKS = "P(f'{task}.txt').touch()"
+REFUSED = '{"type":"result","is_error":true,"api_error_status":401,"result":"no","total_cost_usd":0,"usage":{}}'
 MODELS = f"""
 rung = (sys.argv + ['-'])[1]
 with (OUT / 'calls').open('a') as calls: calls.write(f'{{task}} {{rung}}\\n')
@@ -40,46 +40,78 @@ def worked_by(repo: Repo) -> list[str]:
 def test_each_failed_attempt_is_one_rung_and_the_last_is_repeated(repo: Repo) -> None:
     say = speaker(repo, MODELS)
     ladder = [f"{say} haiku", f"{say} sonnet", f"{say} opus"]
-    plan(repo, OWN, {"checks": ["false"], "id": "T9"}, agent=ladder, limits={"attempts": 5})
+    plan(
+        repo,
+        OWN,
+        {"checks": ["false"], "id": "T9"},
+        agent=ladder,
+        limits={"attempts": 5},
+    )
     assert repo.ralph("run").returncode == 4
     up = ["haiku", "sonnet", "opus", "opus", "opus"]
-    assert calls(repo) == [*(f"T1 {rung}" for rung in up[:3]), *(f"T9 {rung}" for rung in up)]
+    assert calls(repo) == [
+        *(f"T1 {rung}" for rung in up[:3]),
+        *(f"T9 {rung}" for rung in up),
+    ]
     told = json.loads(repo.ralph("status", "--json").stdout)["agents"]
     assert [(one["agent"].split()[-1], one["attempts"], one["passed"], one["usd"]) for one in told] == [
         ("haiku", 2, 0, 0.5), ("sonnet", 2, 0, 0.5), ("opus", 4, 1, 1.0),
     ]  # fmt: skip
     shown, page = (
-        " ".join(repo.ralph(*words).stdout.split()) for words in (["status"], ["report", "-o", "-"])
+        " ".join(repo.ralph(*words).stdout.split())
+        for words in (["status"], ["report", "-o", "-"])
     )
     for line in (": 0 of 2 attempts passed, ", ": 1 of 4 attempts passed, "):
         assert line in shown and line in page
-    assert "Ralph-Agent: " in repo.git("log", "-1", "--format=%B", "ralph/p") and "opus" in repo.git(
+    assert "Ralph-Agent: " in repo.git(
         "log", "-1", "--format=%B", "ralph/p"
-    )
+    ) and "opus" in repo.git("log", "-1", "--format=%B", "ralph/p")
 
 
-def test_a_task_has_its_own_ladder_and_the_command_line_goes_before_both(repo: Repo) -> None:
+def test_a_task_has_its_own_ladder_and_the_command_line_goes_before_both(
+    repo: Repo,
+) -> None:
     say = speaker(repo, MODELS)
-    plan(repo, {**OWN, "agent": [f"{say} haiku", f"{say} opus"]}, SECOND, agent=f"{say} other")
+    plan(
+        repo,
+        {**OWN, "agent": [f"{say} haiku", f"{say} opus"]},
+        SECOND,
+        agent=f"{say} other",
+    )
     assert repo.ralph("run").returncode == 0
     assert calls(repo) == ["T1 haiku", "T1 opus", "T2 other"]
     plan(repo, {**THIRD, "agent": f"{say} haiku"}, project="next")
-    assert repo.ralph("run", "--agent", f"{say} sonnet", "--agent", f"{say} opus").returncode == 0
+    assert (
+        repo.ralph(
+            "run", "--agent", f"{say} sonnet", "--agent", f"{say} opus"
+        ).returncode
+        == 0
+    )
     assert calls(repo)[3:] == ["T3 sonnet", "T3 opus"]
 
 
 def test_a_task_that_is_opened_again_begins_at_the_first_rung(repo: Repo) -> None:
     say = speaker(repo, MODELS)
-    plan(repo, {"checks": ["false"]}, agent=[f"{say} haiku", f"{say} opus"], limits={"attempts": 2})
+    plan(
+        repo,
+        {"checks": ["false"]},
+        agent=[f"{say} haiku", f"{say} opus"],
+        limits={"attempts": 2},
+    )
     assert repo.ralph("run").returncode == 4
     assert repo.ralph("retry", "T1").returncode == 0
     assert repo.ralph("run", "--max-iterations", "1").returncode == 3
     assert calls(repo) == ["T1 haiku", "T1 opus", "T1 haiku"]
 
 
-def test_every_rung_and_the_fallback_are_looked_at_before_the_first_attempt(repo: Repo) -> None:
+def test_every_rung_and_the_fallback_are_looked_at_before_the_first_attempt(
+    repo: Repo,
+) -> None:
     say = speaker(repo, MODELS)
-    for more in ({"agent": [say, "no-such-agent"]}, {"agent": say, "fallback": "no-such-agent"}):
+    for more in (
+        {"agent": [say, "no-such-agent"]},
+        {"agent": say, "fallback": "no-such-agent"},
+    ):
         plan(repo, OWN, **more)
         done = repo.ralph("run")
         assert done.returncode == 5 and "'no-such-agent' is not on PATH" in done.stderr
@@ -88,7 +120,8 @@ def test_every_rung_and_the_fallback_are_looked_at_before_the_first_attempt(repo
     done = repo.ralph("run", "--max-usd", "1")
     assert (
         done.returncode == 2
-        and f"a limit in dollars cannot be enforced: {plain} does not report dollars" in done.stderr
+        and f"a limit in dollars cannot be enforced: {plain} does not report dollars"
+        in done.stderr
     )
     assert not (repo.path / "progress.txt").exists()
 
@@ -103,14 +136,23 @@ def test_the_fallback_works_while_the_agent_cannot_be_had(repo: Repo, why: str) 
     code = repo.ralph("run")
     assert (code.returncode, repo.passed()) == (0, ["T1", "T2"]), code.stderr
     assert calls(repo) == [f"T1 {why}", "T1 other", "T2 other"]
-    assert [record["verdict"] for record in repo.records("verdict")][1:] == ["passed", "passed"]
-    assert [one["attempts"] for one in json.loads(repo.ralph("status", "--json").stdout)["agents"]] == [0, 2]
+    assert [record["verdict"] for record in repo.records("verdict")][1:] == [
+        "passed",
+        "passed",
+    ]
+    assert [
+        one["attempts"]
+        for one in json.loads(repo.ralph("status", "--json").stdout)["agents"]
+    ] == [0, 2]
     assert not repo.records("wait")
 
 
 def test_the_first_is_back_when_its_reset_has_come(repo: Repo) -> None:
     limited = json.dumps(
-        {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 0}}
+        {
+            "type": "rate_limit_event",
+            "rate_limit_info": {"status": "rejected", "resetsAt": 0},
+        }
     )
     script = MODELS.replace(
         "if rung == 'refused'",
@@ -129,28 +171,46 @@ if rung == 'refused'""",
 
 
 def test_paid_extra_usage_hands_over_to_the_fallback(repo: Repo) -> None:
-    script = MODELS.replace("if rung in", f"if rung == 'opus': print('''{overage(3600)}''')\nif rung in")
+    script = MODELS.replace(
+        "if rung in", f"if rung == 'opus': print('''{overage(3600)}''')\nif rung in"
+    )
     say = speaker(repo, script)
     plan(repo, OWN, SECOND, agent=f"{say} opus", fallback=f"{repo.agent(WORKS)}")
     assert repo.ralph("run").returncode == 0
     assert calls(repo) == ["T1 opus"] and "agent.py" in worked_by(repo)[1]
 
 
-def test_where_both_are_away_the_sooner_is_waited_for_and_none_means_5(repo: Repo) -> None:
+def test_where_both_are_away_the_sooner_is_waited_for_and_none_means_5(
+    repo: Repo,
+) -> None:
     say = speaker(repo, MODELS)
     plan(repo, OWN, agent=f"{say} refused", fallback=f"{say} limited")
     done = repo.ralph("run", "--no-wait")
     assert done.returncode == 75 and calls(repo) == ["T1 refused", "T1 limited"]
     plan(repo, OWN, agent=f"{say} limited", fallback=f"{say} refused", project="second")
-    assert repo.ralph("run", "--no-wait").returncode == 75  # and not 5: the first comes back
-    plan(repo, OWN, agent=f"{say} refused", fallback=f"{say} refused again", project="third")
+    assert (
+        repo.ralph("run", "--no-wait").returncode == 75
+    )  # and not 5: the first comes back
+    plan(
+        repo,
+        OWN,
+        agent=f"{say} refused",
+        fallback=f"{say} refused again",
+        project="third",
+    )
     done = repo.ralph("run")
     assert done.returncode == 5 and "the agent cannot run" in done.stdout
 
 
 def test_the_fallback_is_not_for_work_that_failed(repo: Repo) -> None:
     say = speaker(repo, MODELS)
-    plan(repo, {"checks": ["false"]}, agent=f"{say} haiku", fallback=f"{say} other", limits={"attempts": 2})
+    plan(
+        repo,
+        {"checks": ["false"]},
+        agent=f"{say} haiku",
+        fallback=f"{say} other",
+        limits={"attempts": 2},
+    )
     assert repo.ralph("run").returncode == 4
     assert calls(repo) == ["T1 haiku", "T1 haiku"]
 
@@ -165,11 +225,15 @@ def test_once_is_one_attempt_and_no_fallback(repo: Repo) -> None:
 def limited(seconds: float) -> str:
     """What the speaker does to name a reset so many seconds ahead."""
     info = f'{{"status": "rejected", "resetsAt": int(time.time() + {seconds})}}'
-    told = f'print(json.dumps({{"type": "rate_limit_event", "rate_limit_info": {info}}}))'
+    told = (
+        f'print(json.dumps({{"type": "rate_limit_event", "rate_limit_info": {info}}}))'
+    )
     return f"{told}; print('''{LIMIT}'''); sys.exit(1)"
 
 
-def test_a_fallback_that_is_away_for_long_does_not_end_a_wait_that_is_short(repo: Repo) -> None:
+def test_a_fallback_that_is_away_for_long_does_not_end_a_wait_that_is_short(
+    repo: Repo,
+) -> None:
     script = f"""
 if rung == 'first' and not (OUT / 'reset').exists(): (OUT / 'reset').touch(); {limited(2)}
 if rung == 'far': {limited(36000)}
@@ -191,7 +255,11 @@ def test_one_tasks_own_agent_that_is_away_does_not_keep_the_others(
     say = speaker(repo, MODELS.replace("if rung == 'refused'", far))
     plan(repo, {**OWN, "agent": f"{say} {rung}"}, SECOND, agent=f"{say} other")
     done = repo.ralph("run")
-    assert (done.returncode, repo.passed(), calls(repo)) == (code, ["T2"], [f"T1 {rung}", "T2 other"])
+    assert (done.returncode, repo.passed(), calls(repo)) == (
+        code,
+        ["T2"],
+        [f"T1 {rung}", "T2 other"],
+    )
     assert why in done.stdout
 
 
@@ -200,13 +268,21 @@ def test_a_reset_that_came_while_the_room_was_busy_has_come(repo: Repo) -> None:
 if task == 'T2' and not (OUT / 'reset').exists(): (OUT / 'reset').touch(); {limited(1.5)}
 if rung == 'refused'"""
     say = speaker(repo, MODELS.replace("if rung == 'refused'", script))
-    plan(repo, {**OWN, "checks": [*OWN["checks"], "sleep 1.5"]}, SECOND, agent=f"{say} opus", fallback=say)
+    plan(
+        repo,
+        {**OWN, "checks": [*OWN["checks"], "sleep 1.5"]},
+        SECOND,
+        agent=f"{say} opus",
+        fallback=say,
+    )
     done = repo.ralph("run", "--jobs", "2")
     assert done.returncode == 0 and "takes over" not in done.stdout
     assert sorted(calls(repo)) == ["T1 opus", "T2 opus", "T2 opus"]
 
 
-def test_of_two_resets_of_one_provider_the_later_is_waited_for_and_held_against_max_wait(repo: Repo) -> None:
+def test_of_two_resets_of_one_provider_the_later_is_waited_for_and_held_against_max_wait(
+    repo: Repo,
+) -> None:
     script = f"""
 if task == 'T1': {limited(3)}
 if task == 'T2': time.sleep(0.5); {limited(36000)}
@@ -216,16 +292,34 @@ if rung == 'refused'"""
     done = repo.ralph("run", "--jobs", "2", first=LOOKS_OFTEN)
     assert done.returncode == 75 and "more than --max-wait allows" in done.stdout
     assert not repo.records("wait")
-    done = repo.ralph("run", "--jobs", "2", "--max-wait", "12h", "--max-hours", "8s", first=LOOKS_OFTEN)
+    done = repo.ralph(
+        "run",
+        "--jobs",
+        "2",
+        "--max-wait",
+        "12h",
+        "--max-hours",
+        "8s",
+        first=LOOKS_OFTEN,
+    )
     assert done.returncode == 3 and len(repo.records("wait")) == 1
-    assert repo.records("wait")[0]["until"] > repo.records("run")[1]["time"] + 6  # and not the sooner reset
+    assert (
+        repo.records("wait")[0]["until"] > repo.records("run")[1]["time"] + 6
+    )  # and not the sooner reset
 
 
 def test_a_wait_of_days_is_said_with_its_day(repo: Repo) -> None:
-    say = speaker(repo, MODELS.replace("if rung == 'refused'", f"if rung == 'far': {limited(259200)}\nif 0"))
+    say = speaker(
+        repo,
+        MODELS.replace(
+            "if rung == 'refused'", f"if rung == 'far': {limited(259200)}\nif 0"
+        ),
+    )
     plan(repo, OWN, agent=f"{say} far")
     words = ("run", "--max-hours", "200", "--max-wait", "100h")
-    process = repo.start(*words, "--notify", f"touch {repo.outside}/told", first=LOOKS_OFTEN)
+    process = repo.start(
+        *words, "--notify", f"touch {repo.outside}/told", first=LOOKS_OFTEN
+    )
     repo.wait_for("../told")
     day = time.strftime("%a %d %b, ", time.localtime(time.time() + 259200))
     assert f"until {day}" in " ".join(repo.ralph("status").stdout.split())

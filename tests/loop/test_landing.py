@@ -1,4 +1,5 @@
-"""The end of an attempt: the commit lands, log and plan follow, and what follows can be done twice."""
+"""The end of an attempt: the commit lands, log and plan follow, and what follows can be
+done twice."""
 
 from __future__ import annotations
 
@@ -47,7 +48,12 @@ def attempt_of(run: Run, number: int, verdict: Verdict) -> Attempt:
 
 def passed_record(run: Run, commit: str, **fields: Any) -> AttemptEnded:
     """The verdict that the first task passed with this commit."""
-    given = {"task": "T1", "title": run.plan.tasks[0].title, "checks": {"true": True}, **fields}
+    given = {
+        "task": "T1",
+        "title": run.plan.tasks[0].title,
+        "checks": {"true": True},
+        **fields,
+    }
     return AttemptEnded(iteration=1, verdict=Verdict.PASSED, commit=commit, **given)
 
 
@@ -72,10 +78,14 @@ def test_a_pass_lands_and_then_is_noted_and_marked(repo: Repo, run: Run) -> None
     assert repo.passed() == ["T1", "T2"] and record["commit"] == one.commit
 
 
-def test_nothing_is_said_of_a_pass_whose_branch_somebody_moved(repo: Repo, run: Run) -> None:
+def test_nothing_is_said_of_a_pass_whose_branch_somebody_moved(
+    repo: Repo, run: Run
+) -> None:
     one = attempt_of(run, 0, Verdict.PASSED)
     one.tip, one.commit = head(repo), work_on(repo, head(repo))
-    run.branch.land(theirs := work_on(repo, head(repo), "theirs.txt"), head(repo), "a person's")
+    run.branch.land(
+        theirs := work_on(repo, head(repo), "theirs.txt"), head(repo), "a person's"
+    )
     assert now(land(run, one)) is False
     assert run.branch.tip() == theirs and repo.passed() == ["T2"]
 
@@ -83,7 +93,9 @@ def test_nothing_is_said_of_a_pass_whose_branch_somebody_moved(repo: Repo, run: 
 # ---------------------------------------------------------------- marks
 
 
-def test_a_pass_that_no_verdict_gave_is_set_back_and_named(repo: Repo, run: Run) -> None:
+def test_a_pass_that_no_verdict_gave_is_set_back_and_named(
+    repo: Repo, run: Run
+) -> None:
     for verdict, still in ((Verdict.PASSED, ["T2"]), (Verdict.FAILED, [])):
         one = attempt_of(run, 1, verdict)
         set_back_claim(run, one)
@@ -126,8 +138,14 @@ def test_a_plan_that_somebody_saves_during_an_edit_is_examined(
     theirs = {**json.loads(repo.read("prd.json")), "project": "renamed", key: value}
     repo.write("prd.json", json.dumps(theirs))
     run.edit(edit.set_passed, run.plan.tasks[0], True)
-    assert repo.passed() == ["T1", "T2"] and run.plan.tasks[0].passed and not run.settings.unmade
-    assert bool(run.settings.trouble) is (key == "network") and len(run.plan.checks) == (key == "checks")
+    assert (
+        repo.passed() == ["T1", "T2"]
+        and run.plan.tasks[0].passed
+        and not run.settings.unmade
+    )
+    assert bool(run.settings.trouble) is (key == "network") and len(
+        run.plan.checks
+    ) == (key == "checks")
 
 
 LOSES: dict[str, Any] = {
@@ -158,15 +176,22 @@ def test_marks_that_are_not_restored_are_missed(
 ) -> None:
     monkeypatch.setattr(type(run.history), "holds", lambda *_: False)
     with pytest.raises(AssertionError):
-        test_a_pass_whose_commit_is_on_the_branch_stays_one_until_a_record_takes_it_away(repo, run, "nothing")
+        test_a_pass_whose_commit_is_on_the_branch_stays_one_until_a_record_takes_it_away(
+            repo, run, "nothing"
+        )
 
 
-def test_what_no_longer_holds_is_set_back_and_the_second_time_blocked(repo: Repo, run: Run) -> None:
+def test_what_no_longer_holds_is_set_back_and_the_second_time_blocked(
+    repo: Repo, run: Run
+) -> None:
     found = Rechecked(broken=[run.plan.tasks[1].key])
     for again in (False, True):
         if again:
             with_plan(repo, run, '"passes": true', '"passes": true')
-            repo.write("prd.json", repo.read("prd.json").replace('"passes": false', '"passes": true'))
+            repo.write(
+                "prd.json",
+                repo.read("prd.json").replace('"passes": false', '"passes": true'),
+            )
             run.read_plan()
         run.write(found, "x")
         set_back(run, found)
@@ -176,10 +201,19 @@ def test_what_no_longer_holds_is_set_back_and_the_second_time_blocked(repo: Repo
 
 
 @pytest.mark.parametrize("kind", ["blocked", "set back"])
-def test_a_mark_that_a_kill_prevented_is_made_at_the_next_start(repo: Repo, run: Run, kind: str) -> None:
+def test_a_mark_that_a_kill_prevented_is_made_at_the_next_start(
+    repo: Repo, run: Run, kind: str
+) -> None:
     if kind == "blocked":
         run.write(
-            AttemptEnded(task="T1", title="task 1", iteration=1, verdict=Verdict.FAILED, blocked="why"), "x"
+            AttemptEnded(
+                task="T1",
+                title="task 1",
+                iteration=1,
+                verdict=Verdict.FAILED,
+                blocked="why",
+            ),
+            "x",
         )
     else:
         run.write(Rechecked(broken=[run.plan.tasks[1].key]), "x")
@@ -199,6 +233,14 @@ def test_any_id_lands(repo: Repo, run: Run) -> None:
 def test_the_failure_is_the_first_red_check(run: Run) -> None:
     one = attempt_of(run, 0, Verdict.FAILED)
     assert failure_of(one.checks).name == ""
-    one.checks = [CheckResult(name, name, name == "a", 1, 0.1, f"{name} fails", "log") for name in "abc"]
+    one.checks = [
+        CheckResult(name, name, name == "a", 1, 0.1, f"{name} fails", "log")
+        for name in "abc"
+    ]
     found = failure_of(one.checks)
-    assert (found.name, found.tail, found.log, found.others) == ("b", "b fails", "log", ["c"])
+    assert (found.name, found.tail, found.log, found.others) == (
+        "b",
+        "b fails",
+        "log",
+        ["c"],
+    )

@@ -1,4 +1,5 @@
-"""Money over a night: limits that hold whatever an agent reports, and however it ends."""
+"""Money over a night: limits that hold whatever an agent reports, and however it
+ends."""
 
 from __future__ import annotations
 
@@ -42,32 +43,49 @@ USAGE = json.loads(RESULT)["usage"]
 
 
 @pytest.mark.parametrize(
-    "value", ["gone", None, "0.25", "nan", float("nan"), float("inf"), -1, True, [], {}], ids=str
+    "value",
+    ["gone", None, "0.25", "nan", float("nan"), float("inf"), -1, True, [], {}],
+    ids=str,
 )
 def test_what_is_no_number_or_no_amount_is_none(value: Any) -> None:
-    usage = {key: item for key, item in {**USAGE, "output_tokens": value}.items() if item != "gone"}
-    used = {} if value in ("gone", None) else usage  # one of several that is missing is none of them
+    usage = {
+        key: item
+        for key, item in {**USAGE, "output_tokens": value}.items()
+        if item != "gone"
+    }
+    used = (
+        {} if value in ("gone", None) else usage
+    )  # one of several that is missing is none of them
     for event, left, unit in (
         (result(total_cost_usd=value), {"usd_left": 5.0}, "dollars"), (result(usage=used), {"tokens_left": 5000}, "tokens"),
     ):  # fmt: skip
-        assert parsed("claude", json.loads(event), **left).unreported(Outcome.DONE) == unit
+        assert (
+            parsed("claude", json.loads(event), **left).unreported(Outcome.DONE) == unit
+        )
 
 
 @pytest.mark.parametrize(
     ("words", "said", "unit"),
-    [("--max-usd 5", {"total_cost_usd": None}, "dollars"), ("--max-tokens 5000", {"usage": {}}, "tokens")],
+    [
+        ("--max-usd 5", {"total_cost_usd": None}, "dollars"),
+        ("--max-tokens 5000", {"usage": {}}, "tokens"),
+    ],
 )
 def test_a_limit_and_a_result_that_does_not_report_what_is_limited_end_the_run(
     repo: Repo, words: str, said: dict[str, Any], unit: str
 ) -> None:
     plan(repo, {"checks": ["false"]}, {"checks": ["false"]})
-    say = speaker(repo, f"P('x').write_text(str(time.time())); print('''{result(**said)}''')")
+    say = speaker(
+        repo, f"P('x').write_text(str(time.time())); print('''{result(**said)}''')"
+    )
     code, summary, printed = repo.run(say, *words.split())
     assert (code, summary["stop"], summary["iterations"]) == (4, "no-price", 1), printed
     assert f"reported no {unit}" in summary["reason"]
 
 
-def test_the_cost_of_a_killed_attempt_is_known_however_much_it_printed(repo: Repo) -> None:
+def test_the_cost_of_a_killed_attempt_is_known_however_much_it_printed(
+    repo: Repo,
+) -> None:
     """Of a transcript only the beginning and the end are kept."""
     script = """
 for number in range(90):
@@ -81,7 +99,10 @@ for number in range(90):
     process.wait(10)
     assert repo.gone_within(10)
     repo.ralph("run", "-q", "--agent", agent, "--max-usd", "50")
-    assert repo.records("verdict")[0]["usd"] == 90.0 and "at least $90.00" in repo.ralph("status").stdout
+    assert (
+        repo.records("verdict")[0]["usd"] == 90.0
+        and "at least $90.00" in repo.ralph("status").stdout
+    )
     assert repo.records("stop")[0]["stop"] == "limit"
 
 
@@ -92,12 +113,16 @@ for _ in range(7):
     print(json.dumps({"type": "step", "usd": 0.05, "n": 10}), flush=True); time.sleep(0.1)
 P(f"{task}.txt").touch(); print('{"type": "end"}')
 """
-    agent = steps(repo, script, *({"checks": [f"test -f T{n}.txt"]} for n in range(1, 5)))
+    agent = steps(
+        repo, script, *({"checks": [f"test -f T{n}.txt"]} for n in range(1, 5))
+    )
     code, summary, printed = repo.run(agent, "--jobs", "4", "--max-usd", "1")
     assert (code, summary["stop"], len(repo.passed())) == (3, "limit", 2), printed
 
 
-def test_a_planner_that_names_no_price_ends_with_4_where_a_budget_is_set(repo: Repo) -> None:
+def test_a_planner_that_names_no_price_ends_with_4_where_a_budget_is_set(
+    repo: Repo,
+) -> None:
     plan(repo, {"checks": ["false"]}, budget={"usd": 5})
     repo.write("../brief.md", "A greeting.")
     planner = str(repo.program("../speaker", f"echo '{result(total_cost_usd=None)}'"))
@@ -107,7 +132,10 @@ def test_a_planner_that_names_no_price_ends_with_4_where_a_budget_is_set(repo: R
 
 def test_no_planner_is_asked_while_its_provider_bills_extra_usage(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
-    say = speaker(repo, f"P(f'{{task}}.txt').touch(); print('''{overage(3600)}'''); print('''{RESULT}''')")
+    say = speaker(
+        repo,
+        f"P(f'{{task}}.txt').touch(); print('''{overage(3600)}'''); print('''{RESULT}''')",
+    )
     assert repo.run(say)[0] == 0
     repo.write("../brief.md", "A greeting.")
     done = repo.ralph("plan", "../brief.md", "--planner", say, "--force")
@@ -121,36 +149,57 @@ def test_an_agent_that_tells_its_price_late(repo: Repo) -> None:
     repo.plan(own("T1"), own("T2"), agents={"late": late})
     repo.tool("late", f"echo good > $RALPH_TASK_ID.txt; echo '{RESULT}'")
     for words, said in ((), False), (("--max-usd", "5"), True):
-        printed = repo.ralph("run", "--agent", "late", "--full-permissions", "--once", *words).stdout
+        printed = repo.ralph(
+            "run", "--agent", "late", "--full-permissions", "--once", *words
+        ).stdout
         assert ("late reports usage only when it exits" in printed) == said, printed
 
 
-@pytest.mark.parametrize("said", [RESULT, LIMIT, json.dumps({**json.loads(RESULT), "total_cost_usd": 5000})])
-def test_a_log_that_an_agent_does_not_keep_is_no_word_of_its_own(repo: Repo, said: str) -> None:
+@pytest.mark.parametrize(
+    "said", [RESULT, LIMIT, json.dumps({**json.loads(RESULT), "total_cost_usd": 5000})]
+)
+def test_a_log_that_an_agent_does_not_keep_is_no_word_of_its_own(
+    repo: Repo, said: str
+) -> None:
     plan(repo, {"checks": ["test -f x"]}, budget={"usd": 100})
     say = speaker(
-        repo, f"P('x').touch(); P('.git/ralph/agent.log').write_text('''{said}''' + chr(10)); sys.exit(1)"
+        repo,
+        f"P('x').touch(); P('.git/ralph/agent.log').write_text('''{said}''' + chr(10)); sys.exit(1)",
     )
     _code, summary, _ = repo.run(say, "--max-iterations", "1")
     record = repo.records("verdict")[0]
-    assert summary["usd"] < 1 and record["verdict"] == "passed" and not record.get("reset")
+    assert (
+        summary["usd"] < 1 and record["verdict"] == "passed" and not record.get("reset")
+    )
 
 
 def test_a_transcript_of_another_night_is_not_paid_for(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f x"]})
-    repo.write(".ralph/log/0001-T1.out", json.dumps({**json.loads(RESULT), "total_cost_usd": 5000}) + "\n")
-    _code, summary, _ = repo.run(speaker(repo, "os.kill(os.getppid(), 9)"), "--max-iterations", "1")
+    repo.write(
+        ".ralph/log/0001-T1.out",
+        json.dumps({**json.loads(RESULT), "total_cost_usd": 5000}) + "\n",
+    )
+    _code, summary, _ = repo.run(
+        speaker(repo, "os.kill(os.getppid(), 9)"), "--max-iterations", "1"
+    )
     assert summary["usd"] < 10
 
 
-SPENDS = f"P('x').write_text(str(time.time())); print('''{result(total_cost_usd=1.5)}''')"
+SPENDS = (
+    f"P('x').write_text(str(time.time())); print('''{result(total_cost_usd=1.5)}''')"
+)
 
 
-def test_a_task_with_a_limit_of_its_own_is_blocked_there_and_the_others_go_on(repo: Repo) -> None:
+def test_a_task_with_a_limit_of_its_own_is_blocked_there_and_the_others_go_on(
+    repo: Repo,
+) -> None:
     plan(repo, {"id": "T1", "checks": ["false"], "limits": {"usd": 2}}, own("T2"))
     say = speaker(repo, SPENDS + "\nif task == 'T2': P('T2.txt').write_text('good')")
     code, summary, printed = repo.run(say, "--max-usd", "50")
-    assert code == 4 and [task["state"] for task in summary["tasks"]] == ["blocked", "passed"], printed
+    assert code == 4 and [task["state"] for task in summary["tasks"]] == [
+        "blocked",
+        "passed",
+    ], printed
     assert summary["tasks"][0]["attempts"] == 2
     assert "its limit of $2.00 is spent" in summary["tasks"][0]["reason"]
     assert repo.ralph("retry", "T1").returncode == 0
@@ -161,7 +210,10 @@ def test_the_agent_of_a_task_with_a_limit_in_minutes_is_ended(repo: Repo) -> Non
     plan(repo, {"id": "T1", "checks": ["false"], "limits": {"minutes": 0.05}})
     started = time.monotonic()
     code, summary, printed = repo.run(speaker(repo, "P('x').touch(); time.sleep(60)"))
-    assert (code, summary["iterations"]) == (4, 1) and time.monotonic() - started < 30, printed
+    assert (code, summary["iterations"]) == (
+        4,
+        1,
+    ) and time.monotonic() - started < 30, printed
     assert "its limit of 0.05 minutes is used up" in summary["tasks"][0]["reason"]
 
 
@@ -172,6 +224,13 @@ def test_a_limit_of_a_task_needs_an_agent_that_reports_dollars(repo: Repo) -> No
     )
     repo.plan(*tasks, agents={"speaker": {**ROW, "reports": ["tokens"]}})
     done = repo.ralph("run", "--agent", speaker(repo, "pass"))
-    assert (done.returncode, "a limit in dollars cannot be enforced" in done.stderr) == (2, True), done.stderr
-    repo.plan(*tasks[::-1], agents={"speaker": ROW})  # `true` has no task with such a limit
-    assert "cannot be enforced" not in repo.ralph("run", "--once", "--task", "T2").stderr
+    assert (
+        done.returncode,
+        "a limit in dollars cannot be enforced" in done.stderr,
+    ) == (2, True), done.stderr
+    repo.plan(
+        *tasks[::-1], agents={"speaker": ROW}
+    )  # `true` has no task with such a limit
+    assert (
+        "cannot be enforced" not in repo.ralph("run", "--once", "--task", "T2").stderr
+    )

@@ -50,21 +50,29 @@ def test_what_a_killed_edit_of_the_plan_left_half_written_goes(repo: Repo) -> No
     repo.plan({"passes": True}, checks=["true"])
     mine = [
         repo.write(name, "mine\n")
-        for name in (".prd.json.bak", ".prd.json.mine.ralph-tmp", ".other.json.0f.ralph-tmp")
+        for name in (
+            ".prd.json.bak",
+            ".prd.json.mine.ralph-tmp",
+            ".other.json.0f.ralph-tmp",
+        )
     ]
     left = repo.write(".prd.json.0123456789ab.ralph-tmp", "{")
     assert repo.run(repo.agent("pass"))[0] == 0
     assert not left.exists() and all(path.exists() for path in mine)
 
 
-def test_what_is_not_committed_is_named_and_first_what_a_check_needs(repo: Repo) -> None:
+def test_what_is_not_committed_is_named_and_first_what_a_check_needs(
+    repo: Repo,
+) -> None:
     repo.plan({"checks": ["sh tools/check.sh"]})
     repo.write("AGENTS.md", "rules\n")
     assert unseen(run_of(repo)) == []
     repo.write("a/new.txt", "x")
     repo.write("tools/check.sh", "true")
     (said,) = unseen(run_of(repo))
-    assert "tools/check.sh, a/new.txt" in said and said.endswith("a check names tools/check.sh: commit it")
+    assert "tools/check.sh, a/new.txt" in said and said.endswith(
+        "a check names tools/check.sh: commit it"
+    )
     repo.plan({"checks": ["sh tools/precheck.sh"]})
     assert "a check names" not in unseen(run_of(repo))[0]
 
@@ -83,15 +91,22 @@ def test_what_worktreeinclude_names_and_is_no_file_is_named(repo: Repo) -> None:
         server.bind(str(repo.path / "conf-socket"))
         (repo.path / "conf-door").symlink_to("conf-socket")
     (said,) = uncopied(run_of(repo))
-    assert said == ".worktreeinclude names what is no file to copy: conf-door, conf-gone, conf.d"
+    assert (
+        said
+        == ".worktreeinclude names what is no file to copy: conf-door, conf-gone, conf.d"
+    )
 
 
-def test_patterns_that_protect_nothing_and_tests_that_none_covers_are_named(repo: Repo) -> None:
+def test_patterns_that_protect_nothing_and_tests_that_none_covers_are_named(
+    repo: Repo,
+) -> None:
     repo.write("tests/test_a.py", "x")
     repo.commit("test")
     repo.plan({"checks": ["true"]}, protect=["spec/**", "conftest.py"])
     loose, tests = unprotected(run_of(repo))
-    assert "spec/**" in loose and "conftest.py" not in loose and "tests/test_a.py" in tests
+    assert (
+        "spec/**" in loose and "conftest.py" not in loose and "tests/test_a.py" in tests
+    )
     repo.plan({"checks": ["true"]}, protect=["./tests/**"])
     assert unprotected(run_of(repo)) == []
 
@@ -101,7 +116,12 @@ def test_patterns_that_protect_nothing_and_tests_that_none_covers_are_named(repo
     [
         (["test.js"], ["test.*"], [], True),
         (["test.js"], ["test.*"], ["test.js"], False),
-        (["test.js", "more.test.js"], ["*.test.*", "test.*", "jest.config.*"], [], False),
+        (
+            ["test.js", "more.test.js"],
+            ["*.test.*", "test.*", "jest.config.*"],
+            [],
+            False,
+        ),
         (["a.test.js"], ["*.test.*"], [], False),
     ],
 )
@@ -124,12 +144,29 @@ def test_all_tests_in_one_protected_file(
         (None, None, "", "main", "ralph/p"),
         (None, None, "", "feature", "ralph/p"),  # never the one that a person is on
         (None, None, "feature", "main", "feature"),  # named in the run before
-        (None, None, "feature", "feature", "ralph/p"),  # of 0.2, which landed where people sit
-        (None, None, "ralph/old", "ralph/old", "ralph/old"),  # said to whoever sits there
+        (
+            None,
+            None,
+            "feature",
+            "feature",
+            "ralph/p",
+        ),  # of 0.2, which landed where people sit
+        (
+            None,
+            None,
+            "ralph/old",
+            "ralph/old",
+            "ralph/old",
+        ),  # said to whoever sits there
     ],
 )
 def test_the_branch_is_the_one_named_else_that_of_the_run_before_else_its_own(
-    repo: Repo, option: str | None, named: str | None, before: str, sits: str, wanted: str
+    repo: Repo,
+    option: str | None,
+    named: str | None,
+    before: str,
+    sits: str,
+    wanted: str,
 ) -> None:
     repo.plan({"checks": ["true"]}, **({"branchName": named} if named else {}))
     repo.git("checkout", "-q", "-B", sits)
@@ -137,10 +174,16 @@ def test_the_branch_is_the_one_named_else_that_of_the_run_before_else_its_own(
     assert branch_of(Options(branch=option), run.plan, run.git, before) == wanted
 
 
-def test_a_run_goes_on_where_its_passes_are_and_the_person_s_branch_stays(repo: Repo) -> None:
+def test_a_run_goes_on_where_its_passes_are_and_the_person_s_branch_stays(
+    repo: Repo,
+) -> None:
     repo.git("switch", "-qc", "feature")
     before = head(repo)
-    repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]}, {"checks": ["test -f T3"]})
+    repo.plan(
+        {"checks": ["test -f T1"]},
+        {"checks": ["test -f T2"]},
+        {"checks": ["test -f T3"]},
+    )
     agent = repo.agent("P(task).touch()")
     assert repo.ralph("run", "--agent", agent, "--max-iterations", "2").returncode == 3
     repo.git("switch", "-q", "main")
@@ -171,7 +214,12 @@ def test_a_run_begins_at_the_tip_or_at_head_that_contains_it(repo: Repo) -> None
         ([{"agent": "c"}, {}], {"agent": "a"}, {}, ["a", "c"]),
         ([{"agent": "c", "passes": True}, {}], {"agent": "a"}, {}, ["a"]),
         ([{"agent": "c"}], {}, {"agent": ("x",)}, ["x"]),
-        ([{}], {"agent": "a", "fallback": "b", "judge": "claude"}, {}, ["a", "b", "claude"]),
+        (
+            [{}],
+            {"agent": "a", "fallback": "b", "judge": "claude"},
+            {},
+            ["a", "b", "claude"],
+        ),
         ([{"passes": True}], {"agent": "a", "judge": "claude"}, {}, ["claude"]),
     ],
 )
@@ -187,7 +235,11 @@ def test_the_agents_that_a_run_needs(
     ("command", "limits", "said"),
     [
         ("sh", {}, ""),
-        ("sh", {"usd": 3}, "a limit in dollars cannot be enforced: sh does not report dollars"),
+        (
+            "sh",
+            {"usd": 3},
+            "a limit in dollars cannot be enforced: sh does not report dollars",
+        ),
         ("sh", {"tokens": 3}, "a limit in tokens"),
         ("no-such-agent", {}, "is not on PATH"),
     ],
@@ -227,7 +279,9 @@ def test_templates_are_tried_before_the_night(
         try_plan(run)
 
 
-def test_git_must_know_who_commits_and_take_the_branch(repo: Repo, opened: Opened) -> None:
+def test_git_must_know_who_commits_and_take_the_branch(
+    repo: Repo, opened: Opened
+) -> None:
     repo.plan({"checks": ["true"]})
     run = opened()
     require_repository(run)
@@ -239,7 +293,10 @@ def test_git_must_know_who_commits_and_take_the_branch(repo: Repo, opened: Opene
         if rival != "main":
             repo.git("branch", rival)
         run.branch.name = name
-        with pytest.raises(BadInput, match=f"git cannot make a branch {name} beside the branch {rival}; use"):
+        with pytest.raises(
+            BadInput,
+            match=f"git cannot make a branch {name} beside the branch {rival}; use",
+        ):
             require_repository(run)
     run.branch.name = "x/y/z"
     require_repository(run)
@@ -255,7 +312,11 @@ def test_git_must_know_who_commits_and_take_the_branch(repo: Repo, opened: Opene
     [
         ('{"userStories": [{"id": "T1", "ti', "line 1", 2),
         ("", "is empty", 2),
-        ('{"userStories": [{"id": "a", "title": "x"}], "limits": {"hours": "many"}}', "limits.hours", 0),
+        (
+            '{"userStories": [{"id": "a", "title": "x"}], "limits": {"hours": "many"}}',
+            "limits.hours",
+            0,
+        ),
     ],
 )
 def test_a_broken_plan_ends_with_2_and_nothing_happens(
@@ -263,12 +324,17 @@ def test_a_broken_plan_ends_with_2_and_nothing_happens(
 ) -> None:
     """Which plans are broken, tests of the plan say."""
     repo.write("prd.json", source)
-    done = repo.ralph("run", "--agent", repo.agent("(OUT / 'ran').touch()"), "--check", "true")
+    done = repo.ralph(
+        "run", "--agent", repo.agent("(OUT / 'ran').touch()"), "--check", "true"
+    )
     assert done.returncode == 2
     assert done.stderr.startswith("ralph: prd.json") and named in done.stderr
     assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
     assert repo.read("prd.json") == source
-    assert not (repo.outside / "ran").exists() and not (repo.path / "progress.txt").exists()
+    assert (
+        not (repo.outside / "ran").exists()
+        and not (repo.path / "progress.txt").exists()
+    )
     assert repo.git("branch", "--format=%(refname:short)").split() == ["main"]
     assert repo.ralph("status").returncode == status
 
@@ -293,7 +359,9 @@ def test_foreign_gates_are_offered_and_never_run(repo: Repo) -> None:
     assert not (repo.outside / "gate-ran").exists()
 
 
-def test_a_missing_agent_and_one_that_cannot_keep_to_its_permissions_end_with_5(repo: Repo) -> None:
+def test_a_missing_agent_and_one_that_cannot_keep_to_its_permissions_end_with_5(
+    repo: Repo,
+) -> None:
     repo.plan(own("T1"))
     code, _, printed = repo.run("no-such-agent-anywhere")
     assert code == 5 and "not on PATH" in printed
@@ -306,7 +374,11 @@ def test_a_missing_agent_and_one_that_cannot_keep_to_its_permissions_end_with_5(
 
 
 def test_where_nothing_is_left_to_do_no_agent_is_needed(repo: Repo) -> None:
-    repo.plan({"checks": ["true"], "passes": True}, agent="no-such-agent", fallback="nor-this-one")
+    repo.plan(
+        {"checks": ["true"], "passes": True},
+        agent="no-such-agent",
+        fallback="nor-this-one",
+    )
     done = repo.ralph("run")
     assert done.returncode == 0, done.stderr
 
@@ -319,7 +391,10 @@ def test_where_there_is_no_plan_the_ways_are_named(repo: Repo, tmp_path: Path) -
             in done.stderr + done.stdout
         )
     bare = Repo(tmp_path / "bare", git=False)
-    assert "cd to your project, or start one: git init && ralph init" in bare.ralph("run").stderr
+    assert (
+        "cd to your project, or start one: git init && ralph init"
+        in bare.ralph("run").stderr
+    )
 
 
 def test_a_program_is_named_from_where_one_stands(repo: Repo) -> None:
@@ -329,13 +404,24 @@ def test_a_program_is_named_from_where_one_stands(repo: Repo) -> None:
     repo.path /= "tools"
     done = repo.ralph("run", "--prd", "../prd.json", "--agent", "./agent.sh")
     assert done.returncode == 0, done.stdout
-    (repo.path.parent / "prd.json").write_text('{"checks": ["true"], "tasks": [{"title": "x"}]}')
-    assert repo.ralph("run", "--prd", "../prd.json", RALPH_RUN_AGENT="./agent.sh -x").returncode == 0
+    (repo.path.parent / "prd.json").write_text(
+        '{"checks": ["true"], "tasks": [{"title": "x"}]}'
+    )
+    assert (
+        repo.ralph(
+            "run", "--prd", "../prd.json", RALPH_RUN_AGENT="./agent.sh -x"
+        ).returncode
+        == 0
+    )
 
 
 @pytest.mark.parametrize("odd", ["a\0b", "a\ud83d"], ids=["NUL", "half a pair"])
-@pytest.mark.parametrize(("key", "exit"), [("branchName", 2), ("prompt", 2), ("setup", 2), ("checks", 4)])
-def test_a_text_that_no_program_can_take_is_said(repo: Repo, key: str, exit: int, odd: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "exit"), [("branchName", 2), ("prompt", 2), ("setup", 2), ("checks", 4)]
+)
+def test_a_text_that_no_program_can_take_is_said(
+    repo: Repo, key: str, exit: int, odd: str
+) -> None:
     repo.plan({"checks": ["true"]}, **{key: [odd] if key == "checks" else odd})
     code, summary, printed = repo.run(repo.agent("P('work').touch()"))
     assert (code, "unexpected" in printed) == (exit, False), (summary, printed)

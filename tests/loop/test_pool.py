@@ -11,7 +11,13 @@ from _ralph.process.process import Control
 
 
 def attempt(number: int, worker: int) -> Attempt:
-    return Attempt(Task(f"T{number}", "", 0, {}), 1, number, Agent("plain", ("agent",), PLAIN), worker)
+    return Attempt(
+        Task(f"T{number}", "", 0, {}),
+        1,
+        number,
+        Agent("plain", ("agent",), PLAIN),
+        worker,
+    )
 
 
 async def ends(one: Attempt, verdict: Verdict = Verdict.PASSED) -> None:
@@ -23,7 +29,9 @@ def test_the_first_worker_without_a_task_gets_the_next_one() -> None:
     for number in (1, 2, 3):
         assert pool.free_worker == number
         pool.add(one := attempt(number, worker=number), ends(one))
-    assert [pool.next(control, 0) for _ in range(2)] and [one.worker for one in pool.attempts] == [3]
+    assert [pool.next(control, 0) for _ in range(2)] and [
+        one.worker for one in pool.attempts
+    ] == [3]
     assert pool.free_worker == 1
     pool.close()
 

@@ -1,4 +1,5 @@
-"""What is remembered of checks: by the files that they ran on, and only where nothing else can have changed."""
+"""What is remembered of checks: by the files that they ran on, and only where nothing
+else can have changed."""
 
 from __future__ import annotations
 
@@ -20,11 +21,19 @@ Opened = Callable[..., Run]
 
 
 def job(commit: str, *names: str, again: bool = False) -> CheckJob:
-    return CheckJob(commit=commit, checks=[Check(name, name) for name in names], name="0001", again=again)
+    return CheckJob(
+        commit=commit,
+        checks=[Check(name, name) for name in names],
+        name="0001",
+        again=again,
+    )
 
 
 def said(commit: str, missing: str = "", **results: bool) -> Checked:
-    checks = [CheckResult(name, name, ok, 0, 1.5, missing=missing) for name, ok in results.items()]
+    checks = [
+        CheckResult(name, name, ok, 0, 1.5, missing=missing)
+        for name, ok in results.items()
+    ]
     return Checked(checks=checks, commit=commit)
 
 
@@ -38,7 +47,9 @@ def results(repo: Repo) -> Results:
     return Results(Git.at(repo.path))
 
 
-def test_what_ran_on_a_tree_is_known_on_every_commit_of_it(repo: Repo, results: Results) -> None:
+def test_what_ran_on_a_tree_is_known_on_every_commit_of_it(
+    repo: Repo, results: Results
+) -> None:
     first = head(repo)
     results.end(job(first, "a", "b"), said(first, a=True, b=False))
     repo.git("commit", "-q", "--allow-empty", "-m", "the same files")
@@ -52,7 +63,9 @@ def test_what_ran_on_a_tree_is_known_on_every_commit_of_it(repo: Repo, results: 
     assert results.recall(job(first, "a", again=True)) is None
 
 
-def test_red_and_green_on_one_tree_is_flaky_and_the_newest_counts(repo: Repo, results: Results) -> None:
+def test_red_and_green_on_one_tree_is_flaky_and_the_newest_counts(
+    repo: Repo, results: Results
+) -> None:
     tip = head(repo)
     for ok in (True, False):
         assert not results.is_flaky(tip, "a")
@@ -61,42 +74,61 @@ def test_red_and_green_on_one_tree_is_flaky_and_the_newest_counts(repo: Repo, re
     assert not results.is_flaky(work_on(repo, tip), "a")
 
 
-def test_where_the_room_holds_the_files_only_what_is_new_runs(repo: Repo, results: Results) -> None:
+def test_where_the_room_holds_the_files_only_what_is_new_runs(
+    repo: Repo, results: Results
+) -> None:
     tip = head(repo)
     assert results.begin(job(tip, "suite")).known is None
     results.end(job(tip, "suite"), said(tip, suite=True))
     for name in ("one", "two"):
         begun = results.begin(job(tip, "suite", name))
         assert begun.known == ["suite"]
-        found = results.end(begun, Checked(checks=[CheckResult(name, name, False, 1, 0.1)], commit=tip))
-        assert [(one.name, one.ok) for one in found.checks] == [("suite", True), (name, False)]
+        found = results.end(
+            begun, Checked(checks=[CheckResult(name, name, False, 1, 0.1)], commit=tip)
+        )
+        assert [(one.name, one.ok) for one in found.checks] == [
+            ("suite", True),
+            (name, False),
+        ]
     other = work_on(repo, tip)
     results.end(results.begin(job(other, "suite")), said(other, suite=True))
-    assert results.begin(job(tip, "suite", "three")).known is None  # it holds the other's files
+    assert (
+        results.begin(job(tip, "suite", "three")).known is None
+    )  # it holds the other's files
 
 
 @pytest.mark.parametrize("last", ["it was stopped", "`setup` was red"])
-def test_a_room_that_did_not_come_to_the_end_holds_nothing(repo: Repo, results: Results, last: str) -> None:
+def test_a_room_that_did_not_come_to_the_end_holds_nothing(
+    repo: Repo, results: Results, last: str
+) -> None:
     tip = head(repo)
     results.end(job(tip, "suite"), said(tip, suite=True))
     begun = results.begin(job(tip, "suite", "one"))
     if last == "`setup` was red":
-        assert [one.name for one in results.end(begun, said(tip, setup=False)).checks] == ["setup"]
+        assert [
+            one.name for one in results.end(begun, said(tip, setup=False)).checks
+        ] == ["setup"]
     assert results.begin(job(tip, "suite", "two")).known is None
 
 
-def test_a_program_that_was_missing_can_be_there_now(repo: Repo, results: Results) -> None:
+def test_a_program_that_was_missing_can_be_there_now(
+    repo: Repo, results: Results
+) -> None:
     results.end(job(head(repo), "a"), said(head(repo), missing="tool", a=False))
     assert results.recall(job(head(repo), "a")) is None and is_red(results, head(repo))
     results.end(job(head(repo), "a"), said(head(repo), a=True))
-    assert results.recall(job(head(repo), "a")) and not results.is_flaky(head(repo), "a")
+    assert results.recall(job(head(repo), "a")) and not results.is_flaky(
+        head(repo), "a"
+    )
 
 
 def test_a_person_s_retry_forgets(repo: Repo, results: Results) -> None:
     results.before = {"T1": {"a": False}, "T2": {"b": False}}
     results.end(job(head(repo), "a"), said(head(repo), a=False))
     results.forget("T1")
-    assert results.recall(job(head(repo), "a")) is None and results.before == {"T2": {"b": False}}
+    assert results.recall(job(head(repo), "a")) is None and results.before == {
+        "T2": {"b": False}
+    }
 
 
 @pytest.mark.parametrize("what", ["setup", "keep", "a copied file", "nothing"])
@@ -134,7 +166,14 @@ def test_a_job_goes_to_the_room_once(repo: Repo, opened: Opened) -> None:
 
 @pytest.mark.parametrize(
     ("red", "program"),
-    [([], ""), (["a"], "a"), (["b"], "ab"), (["b", "a"], "ab"), (["c"], "abc"), (["setup"], "abc")],
+    [
+        ([], ""),
+        (["a"], "a"),
+        (["b"], "ab"),
+        (["b", "a"], "ab"),
+        (["c"], "abc"),
+        (["setup"], "abc"),
+    ],
 )
 def test_the_program_up_to_what_is_red(red: list[str], program: str) -> None:
     checks = [Check(name, name) for name in "abc"]

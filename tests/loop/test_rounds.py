@@ -1,4 +1,5 @@
-"""Between the attempts: which task is next, why a run stops, what the re-check sets back."""
+"""Between the attempts: which task is next, why a run stops, what the re-check sets
+back."""
 
 from __future__ import annotations
 
@@ -47,12 +48,22 @@ def under_way(run: Run, number: int, worker: int) -> None:
         ([{}, {}], [0], 1, None),
         ([{}, {}], [0], 2, "T2"),
         ([{}, {"dependsOn": ["T1"]}, {}], [0], 2, "T3"),
-        ([{"passes": True}, {"dependsOn": ["T1"]}], [0], 2, None),  # marked, while it is under way
+        (
+            [{"passes": True}, {"dependsOn": ["T1"]}],
+            [0],
+            2,
+            None,
+        ),  # marked, while it is under way
         ([{"agent": "gone"}, {}], [], 1, "T2"),
     ],
 )
 def test_the_next_task(
-    repo: Repo, opened: Opened, tasks: list[dict[str, Any]], busy: list[int], jobs: int, task: str | None
+    repo: Repo,
+    opened: Opened,
+    tasks: list[dict[str, Any]],
+    busy: list[int],
+    jobs: int,
+    task: str | None,
 ) -> None:
     repo.plan(*tasks, checks=["true"])
     run = opened(limits={"jobs": jobs})
@@ -64,7 +75,9 @@ def test_the_next_task(
     run.pool.close()
 
 
-def test_with_a_task_that_is_asked_for_no_other_is_worked(repo: Repo, opened: Opened) -> None:
+def test_with_a_task_that_is_asked_for_no_other_is_worked(
+    repo: Repo, opened: Opened
+) -> None:
     repo.plan({}, {"dependsOn": ["T1"]}, {}, checks=["true"])
     assert [task.id for task in rounds.ready(opened(task="T3"))] == ["T3"]
     assert rounds.ready(opened(task="T2")) == []
@@ -85,14 +98,18 @@ def test_the_stop_that_a_signal_asks_for(
 ) -> None:
     repo.plan({}, checks=["true"])
     run = opened()
-    run.control.on_interrupt = lambda: None  # as a run has it: the first one lets attempts end
+    run.control.on_interrupt = lambda: (
+        None
+    )  # as a run has it: the first one lets attempts end
     for number in signals:
         run.control._note(number, None)
     found = asked_to_stop(run)
     assert (found and found.exit) == stop
 
 
-def test_a_stop_that_a_person_asks_for_is_heard_by_this_run_alone(repo: Repo, opened: Opened) -> None:
+def test_a_stop_that_a_person_asks_for_is_heard_by_this_run_alone(
+    repo: Repo, opened: Opened
+) -> None:
     repo.plan({}, checks=["true"])
     run = opened()
     layout.stop_file(run.paths).write_bytes(b"another")
@@ -104,8 +121,20 @@ def test_a_stop_that_a_person_asks_for_is_heard_by_this_run_alone(repo: Repo, op
 @pytest.mark.parametrize(
     ("tasks", "options", "word", "code", "said"),
     [
-        ([{"passes": True}], {}, "complete", 0, "every task passes, and all checks are green"),
-        ([{"passes": True}, {}], {"task": "T1"}, "complete", 0, "T1 passes, and all checks are green"),
+        (
+            [{"passes": True}],
+            {},
+            "complete",
+            0,
+            "every task passes, and all checks are green",
+        ),
+        (
+            [{"passes": True}, {}],
+            {"task": "T1"},
+            "complete",
+            0,
+            "T1 passes, and all checks are green",
+        ),
         (
             [{"passes": True}, {"blocked": "why?"}],
             {},
@@ -121,14 +150,25 @@ def test_where_nothing_is_left_to_try(
 ) -> None:  # fmt: skip
     repo.plan(*tasks, checks=["true"])
     stop = rounds.finish(opened(**options))
-    assert stop is not None and (stop.word, stop.exit) == (word, code) and stop.reason.startswith(said)
+    assert (
+        stop is not None
+        and (stop.word, stop.exit) == (word, code)
+        and stop.reason.startswith(said)
+    )
 
 
-def test_the_recheck_is_of_a_new_checkout_and_sets_back_what_is_red_there(repo: Repo, opened: Opened) -> None:
-    repo.plan({"checks": ["test -f a.txt"], "passes": True}, {"checks": ["test -f gone"], "passes": True})
+def test_the_recheck_is_of_a_new_checkout_and_sets_back_what_is_red_there(
+    repo: Repo, opened: Opened
+) -> None:
+    repo.plan(
+        {"checks": ["test -f a.txt"], "passes": True},
+        {"checks": ["test -f gone"], "passes": True},
+    )
     run = opened()
     assert not rounds.recheck(run)
-    assert repo.passed() == ["T1"] and [one.name for one in run.paths.rooms] == ["room-2"]
+    assert repo.passed() == ["T1"] and [one.name for one in run.paths.rooms] == [
+        "room-2"
+    ]
     (record,) = repo.records("recheck")
     assert record["broken"] == [run.plan.tasks[1].key] and record["commit"] == run.tip
     assert rounds.recheck(run), "nothing has changed since"
@@ -145,7 +185,13 @@ def test_the_recheck_is_of_a_new_checkout_and_sets_back_what_is_red_there(repo: 
         (Verdict.UNAVAILABLE, {}, {"once": True}, "unavailable", 5),
         (Verdict.LIMITED, {}, {"once": True}, "limited", 75),
         (Verdict.LIMITED, {}, {}, None, 0),  # others may work, or it is waited for
-        (Verdict.PASSED, {"result": AgentResult(Outcome.DONE, no_price="why")}, {}, "no-price", 4),
+        (
+            Verdict.PASSED,
+            {"result": AgentResult(Outcome.DONE, no_price="why")},
+            {},
+            "no-price",
+            4,
+        ),
     ],
 )
 def test_the_stop_that_an_attempt_means(
@@ -155,7 +201,9 @@ def test_the_stop_that_an_attempt_means(
     repo.plan({}, checks=["true"])
     run = opened(**options)
     one = attempt_of(run, verdict=verdict, **more)
-    reset = {Verdict.UNAVAILABLE: NEVER, Verdict.LIMITED: time.time() + 60}.get(verdict, 0.0)
+    reset = {Verdict.UNAVAILABLE: NEVER, Verdict.LIMITED: time.time() + 60}.get(
+        verdict, 0.0
+    )
     run.history.this_run.away = {"claude": Away(reset=reset)}
     stop = rounds.after_attempt(run, one)
     assert (stop and stop.word, stop.exit if stop else 0) == (word, code)
@@ -164,16 +212,37 @@ def test_the_stop_that_an_attempt_means(
 @pytest.mark.parametrize(
     ("away", "options", "word", "said"),
     [
-        (Away(reset=NEVER, reason="no login"), {}, "unavailable", "the agent cannot run: no login"),
-        (Away(reset=4e9, reason="busy"), {"no_wait": True}, "limited", "no attempt can be made now: busy"),
-        (Away(reset=4e9, reason="busy"), {"once": True}, "limited", "no attempt can be made now: busy"),
+        (
+            Away(reset=NEVER, reason="no login"),
+            {},
+            "unavailable",
+            "the agent cannot run: no login",
+        ),
+        (
+            Away(reset=4e9, reason="busy"),
+            {"no_wait": True},
+            "limited",
+            "no attempt can be made now: busy",
+        ),
+        (
+            Away(reset=4e9, reason="busy"),
+            {"once": True},
+            "limited",
+            "no attempt can be made now: busy",
+        ),
         (Away(reset=4e9, reason="busy"), {}, "limited", "more than --max-wait allows"),
         (Away(reset=1.0), {}, None, ""),  # it is back by now
     ],
 )
 @pytest.mark.parametrize("role", ["claude", "judge"])
 def test_the_stop_for_an_agent_or_a_judge_that_cannot_be_used(
-    repo: Repo, opened: Opened, role: str, away: Away, options: dict[str, Any], word: str | None, said: str
+    repo: Repo,
+    opened: Opened,
+    role: str,
+    away: Away,
+    options: dict[str, Any],
+    word: str | None,
+    said: str,
 ) -> None:
     repo.plan({}, checks=["true"], judge="judge")
     run = opened(**options)
@@ -183,7 +252,9 @@ def test_the_stop_for_an_agent_or_a_judge_that_cannot_be_used(
     assert not (repo.path / "progress.txt").exists()
 
 
-def test_an_agent_is_waited_for_once_and_a_wait_that_is_cut_short_goes_on(repo: Repo, opened: Opened) -> None:
+def test_an_agent_is_waited_for_once_and_a_wait_that_is_cut_short_goes_on(
+    repo: Repo, opened: Opened
+) -> None:
     repo.plan({}, checks=["true"])
     run = opened()
     reset = time.time() + 60
@@ -196,12 +267,18 @@ def test_an_agent_is_waited_for_once_and_a_wait_that_is_cut_short_goes_on(repo: 
     assert rounds.next_task(run) is None
 
 
-def test_a_task_that_a_person_unblocked_is_open_with_their_answer(repo: Repo, opened: Opened) -> None:
+def test_a_task_that_a_person_unblocked_is_open_with_their_answer(
+    repo: Repo, opened: Opened
+) -> None:
     repo.plan({"notes": "which?\nthe blue one"}, checks=["true"])
     run = opened()
     known = run.history.of(run.plan.tasks[0])
     known.last = AttemptEnded(
-        task="T1", iteration=1, verdict=Verdict.FAILED, blocked="x", handoff={"blocked on": "which?"}
+        task="T1",
+        iteration=1,
+        verdict=Verdict.FAILED,
+        blocked="x",
+        handoff={"blocked on": "which?"},
     )
     rounds.read_edits(run)
     (record,) = repo.records("retry")
@@ -209,9 +286,14 @@ def test_a_task_that_a_person_unblocked_is_open_with_their_answer(repo: Repo, op
 
 
 @pytest.mark.parametrize("answers", [["", "yes"], ["yes", ""], ["yes", "yes"]])
-def test_a_note_that_was_there_before_is_no_answer(repo: Repo, answers: list[str]) -> None:
+def test_a_note_that_was_there_before_is_no_answer(
+    repo: Repo, answers: list[str]
+) -> None:
     repo.plan({"notes": "the wiki"}, checks=["false"])
-    asks, known = repo.agent("said('blocked on', 'q' + os.environ['RALPH_ITERATION'])"), ""
+    asks, known = (
+        repo.agent("said('blocked on', 'q' + os.environ['RALPH_ITERATION'])"),
+        "",
+    )
     for number, answer in enumerate(answers, 1):
         repo.run(asks, "--max-attempts", "1")
         repo.ralph("retry", "T1", "--answer", answer)
@@ -237,8 +319,15 @@ def test_the_run_begins_with_what_was_red_before(repo: Repo, opened: Opened) -> 
     for _ in range(2):
         rounds.open_run_record(run)
     (record,) = repo.records("run")
-    assert record["base"] == run.tip and "- red before the work: test -f gone\n" in repo.read("progress.txt")
-    known = {command: run.results.newest(run.tip, command) for command in ("test -f a.txt", "test -f gone")}
+    assert record[
+        "base"
+    ] == run.tip and "- red before the work: test -f gone\n" in repo.read(
+        "progress.txt"
+    )
+    known = {
+        command: run.results.newest(run.tip, command)
+        for command in ("test -f a.txt", "test -f gone")
+    }
     assert [found and found.ok for found in known.values()] == [True, False]
 
 
@@ -250,12 +339,21 @@ def test_what_had_landed_before_a_crash_has_passed_and_what_was_under_way_is_kep
     tip, ids = run.tip, ("one", "two", "three")
     for number, own in enumerate(ids, 1):
         begun = AttemptBegan(
-            task=f"T{number}", title=f"task {number}", iteration=number, id=own, command="claude", base=tip
+            task=f"T{number}",
+            title=f"task {number}",
+            iteration=number,
+            id=own,
+            command="claude",
+            base=tip,
         )
         run.write(begun, "begins")
     tree = run.git.tree(work_on(repo, tip))
-    commit = run.branch.commit(tree, tip, "T1: task 1\n\nRalph-Iteration: 1\nRalph-Attempt: one\n")
-    forged = run.branch.commit(tree, tip, "T2: Ralph-Attempt: two\n\nRalph-Attempt: other\n")
+    commit = run.branch.commit(
+        tree, tip, "T1: task 1\n\nRalph-Iteration: 1\nRalph-Attempt: one\n"
+    )
+    forged = run.branch.commit(
+        tree, tip, "T2: Ralph-Attempt: two\n\nRalph-Attempt: other\n"
+    )
     run.branch.land(commit, tip, "T1")
     run.branch.park(forged, "0002-T2")
     run.tip = commit
@@ -270,21 +368,34 @@ def test_what_had_landed_before_a_crash_has_passed_and_what_was_under_way_is_kep
 GONE = "1" * 40
 
 
-@pytest.mark.parametrize(("left", "base", "cut"), [("", GONE, 3), (GONE, "", 1), ("HEAD^{tree}", GONE, 0)])
+@pytest.mark.parametrize(
+    ("left", "base", "cut"), [("", GONE, 3), (GONE, "", 1), ("HEAD^{tree}", GONE, 0)]
+)
 def test_a_clone_goes_on_without_the_work_that_it_lacks(
     repo: Repo, opened: Opened, left: str, base: str, cut: int
 ) -> None:
-    """A log from elsewhere names commits and trees that are not here; attempts were cut off as well."""
+    """A log from elsewhere names commits and trees that are not here; attempts were cut
+    off as well."""
     repo.plan({"checks": ["true"]}, agent="sh")
     run = opened()
     left, base = head(repo, left) if left.startswith("HEAD") else left, base or run.tip
     run.write(
-        AttemptEnded(task="T1", title="task 1", iteration=1, verdict=Verdict.FAILED, base=base, left=left),
+        AttemptEnded(
+            task="T1",
+            title="task 1",
+            iteration=1,
+            verdict=Verdict.FAILED,
+            base=base,
+            left=left,
+        ),
         "failed",
     )
     for number in range(2, 2 + cut):
         run.write(
-            AttemptBegan(task="T1", title="task 1", iteration=number, command="sh", base=base), "begins"
+            AttemptBegan(
+                task="T1", title="task 1", iteration=number, command="sh", base=base
+            ),
+            "begins",
         )
         rounds.resume(run)
     rounds.resume(run)

@@ -1,4 +1,5 @@
-"""How single tests changed: a table, one line a case, and what breaks it; the words for it."""
+"""How single tests changed: a table, one line a case, and what breaks it; the words for
+it."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ from _ralph.loop import suite
 from _ralph.loop.suite import Change, compare, judged, undone, with_tests
 from _ralph.model import CheckResult, SingleTests
 
-# Runs before, now and earlier: `;` between two runs on the same files, a letter for each test with + (passed),
-# - (failed) or o (skipped); nothing where the check gave no results.
+# Runs before, now and earlier: `;` between two runs on the same files, a letter for
+# each test with + (passed), - (failed) or o (skipped); nothing where the check gave no
+# results.
 TABLE = """
 a+ b-          | a+ b-          |            -> old b
 a+ b-          | a+ b+          |            -> turned b, recovered
@@ -72,8 +74,14 @@ def runs(words: str) -> list[CheckResult]:
 
 def words(change: Change) -> str:
     kinds = ("failed", "skipped", "gone", "new", "old", "turned", "flaky")
-    said = [f"{kind} {' '.join(names)}" for kind in kinds if (names := [*getattr(change, kind)])]
-    return ", ".join([*said, *["silent"] * change.silent, *["recovered"] * change.recovered])
+    said = [
+        f"{kind} {' '.join(names)}"
+        for kind in kinds
+        if (names := [*getattr(change, kind)])
+    ]
+    return ", ".join(
+        [*said, *["silent"] * change.silent, *["recovered"] * change.recovered]
+    )
 
 
 def told(line: str) -> bool:
@@ -81,9 +89,20 @@ def told(line: str) -> bool:
     given, _, wanted = line.partition("->")
     before, now, earlier = map(runs, given.split("|"))
     change = compare(before, now, earlier)
-    order = ("failed", "skipped", "gone", "new", "old", "turned", "flaky", "silent", "recovered")
+    order = (
+        "failed",
+        "skipped",
+        "gone",
+        "new",
+        "old",
+        "turned",
+        "flaky",
+        "silent",
+        "recovered",
+    )
     parts = sorted(
-        filter(None, map(str.strip, wanted.split(","))), key=lambda part: order.index(part.split()[0])
+        filter(None, map(str.strip, wanted.split(","))),
+        key=lambda part: order.index(part.split()[0]),
     )
     return words(change) == ", ".join(parts)
 
@@ -113,23 +132,41 @@ def test_what_was_red_in_a_task_s_own_check_must_run(line: str) -> None:
 
 
 MUTANTS = {
-    "silence is no sign": ("silent=bool(green and not states and _states(before[-1:]))", "silent=False"),
+    "silence is no sign": (
+        "silent=bool(green and not states and _states(before[-1:]))",
+        "silent=False",
+    ),
     "what failed before binds": ('seen == {"passed"}]\n    lost', "seen]\n    lost"),
     "skipped is as good as passed": (
         '"passed" not in seen}',
         '"passed" not in seen and "skipped" not in seen}',
     ),
-    "gone is as good as passed": ('states.get(name, {"gone"})', 'states.get(name, {"passed"})'),
+    "gone is as good as passed": (
+        'states.get(name, {"gone"})',
+        'states.get(name, {"passed"})',
+    ),
     "the last run counts": ('if "passed" not in seen}', "}"),
     "nothing earlier counts": (
         "then, states = _states(before), _states(earlier)",
         "then, states = _states(before), {}",
     ),
-    "what is gone since an earlier commit binds": ('and "failed" in states.get(name, ())', ""),
+    "what is gone since an earlier commit binds": (
+        'and "failed" in states.get(name, ())',
+        "",
+    ),
     "what is new may fail": ("new = []\n    gone", "pass\n    gone"),
-    "a test that was dropped is a check that recovered": (" and not undone(before, now)", ""),
-    "one green run is a check that recovered": ("all(run.ok for run in now)", "now[0].ok"),
-    "one red run is one that failed": ("not any(run.ok for run in before)", "not before[0].ok"),
+    "a test that was dropped is a check that recovered": (
+        " and not undone(before, now)",
+        "",
+    ),
+    "one green run is a check that recovered": (
+        "all(run.ok for run in now)",
+        "now[0].ok",
+    ),
+    "one red run is one that failed": (
+        "not any(run.ok for run in before)",
+        "not before[0].ok",
+    ),
     "one run before is as good as two": ('states[name].add("gone")', "pass"),
 }
 
@@ -155,14 +192,28 @@ def test_the_table_sees(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def green(
-    passed: int = 0, failed: int = 0, skipped: int = 0, unread: str = "", exit: int = 0, late: bool = False
+    passed: int = 0,
+    failed: int = 0,
+    skipped: int = 0,
+    unread: str = "",
+    exit: int = 0,
+    late: bool = False,
 ) -> CheckResult:
     names = [
         [f"{kind}{i}" for i in range(number)]
         for kind, number in (("p", passed), ("f", failed), ("s", skipped))
     ]
-    plain = CheckResult("suite", "make test", exit == 0 and not late, exit, tail="output", timed_out=late)
-    return with_tests(plain, SingleTests(names[0], dict.fromkeys(names[1], ""), names[2], unread))
+    plain = CheckResult(
+        "suite",
+        "make test",
+        exit == 0 and not late,
+        exit,
+        tail="output",
+        timed_out=late,
+    )
+    return with_tests(
+        plain, SingleTests(names[0], dict.fromkeys(names[1], ""), names[2], unread)
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,20 +224,39 @@ def green(
         (green(2, 1, exit=1), False, True, "2 passed, 1 failed"),
         (green(2, 1), False, True, "2 passed, 1 failed"),
         (green(0, 1, exit=1), False, True, "1 failed"),
-        (green(2, exit=3), False, False, "failed with exit 3, and no test failed: 2 passed"),
+        (
+            green(2, exit=3),
+            False,
+            False,
+            "failed with exit 3, and no test failed: 2 passed",
+        ),
         (green(skipped=2), False, False, "failed: no test passed, 2 skipped"),
-        (green(unread="it wrote no results"), False, False, "failed: it wrote no results"),
-        (green(unread="it wrote no results", exit=2), False, False, "failed with exit 2"),
+        (
+            green(unread="it wrote no results"),
+            False,
+            False,
+            "failed: it wrote no results",
+        ),
+        (
+            green(unread="it wrote no results", exit=2),
+            False,
+            False,
+            "failed with exit 2",
+        ),
         (green(2, 1, late=True), False, False, "timed out"),
     ],
 )
-def test_what_a_check_is_by_its_tests(result: CheckResult, ok: bool, sound: bool, said: str) -> None:
+def test_what_a_check_is_by_its_tests(
+    result: CheckResult, ok: bool, sound: bool, said: str
+) -> None:
     assert (result.ok, result.is_sound) == (ok, sound)
     assert result.outcome == f"{said} (0.0 s)"
 
 
 def test_the_words_for_a_change_name_the_tests_and_what_they_say() -> None:
-    change = compare([run("a+ b+ c+ d- e+")], [run("a- b- co d- new-")], files=["tests/test_e.py"])
+    change = compare(
+        [run("a+ b+ c+ d- e+")], [run("a- b- co d- new-")], files=["tests/test_e.py"]
+    )
     result = judged(run("a- b- co d- new-"), change)
     assert not result.ok
     assert str(change) == (
@@ -194,7 +264,11 @@ def test_the_words_for_a_change_name_the_tests_and_what_they_say() -> None:
         '"allow": ["tests/test_e.py"]; 1 new and red: new; 1 old failure'
     )
     assert result.outcome == f"failed: {change} (0.0 s)"
-    assert "a:\na is wrong" in result.tail and "b is wrong" in result.tail and "d is wrong" not in result.tail
+    assert (
+        "a:\na is wrong" in result.tail
+        and "b is wrong" in result.tail
+        and "d is wrong" not in result.tail
+    )
 
 
 def test_old_failures_are_green_and_named() -> None:

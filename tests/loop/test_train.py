@@ -1,4 +1,5 @@
-"""The queue for the clean rooms: who has a room, what each candidate is made on, and whose verdict counts."""
+"""The queue for the clean rooms: who has a room, what each candidate is made on, and
+whose verdict counts."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ class Soon:
 
 
 class Line:
-    """A branch, a train of so many rooms before it, and all that happens there, in words. The commit of a
-    task is called as what it stands on, and its own name."""
+    """A branch, a train of so many rooms before it, and all that happens there, in
+    words. The commit of a task is called as what it stands on, and its own name."""
 
     def __init__(self, rooms: int = 1) -> None:
         self.pool = Pool(train=Train(rooms))
@@ -108,10 +109,15 @@ def test_those_behind_a_red_one_go_on_without_it_at_once() -> None:
 
 
 def test_a_verdict_on_what_does_not_land_counts_neither_way() -> None:
-    """T2 is red on top of T1, which is red: alone, T2 is green. T3 was green on top of both."""
+    """T2 is red on top of T1, which is red: alone, T2 is green. T3 was green on top of
+    both."""
     line = Line(rooms=3)
     line.takes, line.red = {"T1": 9}, {"0+T1", "0+T1+T2"}
-    assert [one for one in line.run(1, 2, 3) if one.endswith("ed")] == ["T1 failed", "T2 passed", "T3 passed"]
+    assert [one for one in line.run(1, 2, 3) if one.endswith("ed")] == [
+        "T1 failed",
+        "T2 passed",
+        "T3 passed",
+    ]
     assert line.tip == "0+T2+T3"
 
 
@@ -153,7 +159,9 @@ def test_one_that_raises_leaves_its_room_and_the_others_go_on_without_it() -> No
     assert line.run() == ["gone+T1 in 2", "T1 again", "0+T1 in 2", "T1 passed"]
 
 
-def test_a_disk_without_space_for_another_room_has_the_queue_wait_for_those_that_are_there() -> None:
+def test_a_disk_without_space_for_another_room_has_the_queue_wait_for_those_that_are_there() -> (
+    None
+):
     line = Line(rooms=4)
     line.pool.train.fits = lambda room: room < 3
     assert {seen[-1] for seen in line.run(1, 2, 3, 4) if " in " in seen} == {"1", "2"}
@@ -161,7 +169,9 @@ def test_a_disk_without_space_for_another_room_has_the_queue_wait_for_those_that
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_in_any_order_what_lands_was_green_on_the_tip_and_what_is_green_there_lands(seed: int) -> None:
+def test_in_any_order_what_lands_was_green_on_the_tip_and_what_is_green_there_lands(
+    seed: int,
+) -> None:
     """Every candidate is red or green by the commits below it, and takes any time."""
     chance = random.Random(seed)
     line, tasks = Line(rooms=chance.randint(1, 4)), list(range(1, 9))
@@ -186,7 +196,8 @@ def test_in_any_order_what_lands_was_green_on_the_tip_and_what_is_green_there_la
 def test_without_a_look_at_what_is_ahead_a_verdict_counts_on_another_commit(
     monkeypatch: pytest.MonkeyPatch, without: str
 ) -> None:
-    """The second look, before it lands, is there for what the first one cannot see: ralph is about to stop."""
+    """The second look, before it lands, is there for what the first one cannot see:
+    ralph is about to stop."""
     monkeypatch.setattr(Turn, "is_overtaken", False)
 
     async def first(turn: Turn) -> None:

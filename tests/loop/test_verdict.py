@@ -1,4 +1,5 @@
-"""What an attempt is worth: the table of DESIGN section 7, one line a case, and what breaks it."""
+"""What an attempt is worth: the table of DESIGN section 7, one line a case, and what
+breaks it."""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ from _ralph.state.prd import load
 
 GLOBAL, OWN = "make test", "test -f own"
 
-# How the agent ended (`silent`: without a word or a token); the candidate's files: `differ`, `same`, or
-# `left-out` (all that was changed is no part of the work); the checks: `green`, `red`, `unproved` (nothing
-# binds, and nothing turned green), `incomplete` (stopped before the last of its own); `turned` where one of
-# its own was red before the work and is green now.
+# How the agent ended (`silent`: without a word or a token); the candidate's files:
+# `differ`, `same`, or `left-out` (all that was changed is no part of the work); the
+# checks: `green`, `red`, `unproved` (nothing binds, and nothing turned green),
+# `incomplete` (stopped before the last of its own); `turned` where one of its own was
+# red before the work and is green now.
 TABLE = """
 done          differ    green                -> passed
 done          differ    green       turned   -> passed
@@ -114,7 +116,9 @@ def test_the_table() -> None:
 def test_the_table_has_every_outcome_and_every_verdict() -> None:
     assert {row.split()[0] for row in ROWS} == set(Outcome)
     said = {row.rpartition(" ")[2] for row in ROWS}
-    assert said == set(Verdict) - {Verdict.CONFLICT}  # known before there is anything to weigh
+    assert said == set(Verdict) - {
+        Verdict.CONFLICT
+    }  # known before there is anything to weigh
     assert len({" ".join(row.split()) for row in ROWS}) == len(ROWS)
 
 
@@ -126,10 +130,14 @@ def test_only_a_pass_goes_without_a_reason() -> None:
 
 # Rules that somebody could write; the table must tell each from the right one.
 MUTANTS: dict[str, Decide] = {
-    "believes the agent": lambda one: decide(replace(one, red="", complete=True, proved=True)),
+    "believes the agent": lambda one: decide(
+        replace(one, red="", complete=True, proved=True)
+    ),
     "believes a red check": lambda one: decide(replace(one, red="")),
     "a green check is enough": lambda one: decide(replace(one, changed=True)),
-    "a check that turned is enough": lambda one: (Verdict.PASSED, "") if one.turned else decide(one),
+    "a check that turned is enough": lambda one: (
+        (Verdict.PASSED, "") if one.turned else decide(one)
+    ),
     "a killed agent is not trusted": lambda one: decide(replace(one, turned=False)),
     "a killed agent is trusted": lambda one: decide(replace(one, turned=True)),
     "nothing need bind": lambda one: decide(replace(one, proved=True)),
@@ -153,7 +161,9 @@ def test_the_table_catches(mutant: str) -> None:
         ("done differ red", "failed"),
     ],
 )
-def test_denied_commands_are_the_reason_only_where_nothing_was_done(row: str, wanted: str) -> None:
+def test_denied_commands_are_the_reason_only_where_nothing_was_done(
+    row: str, wanted: str
+) -> None:
     one = facts(row)
     one.result.denials = ["npm test"]
     verdict, reason = decide(one)
@@ -166,7 +176,9 @@ SUITE, OWN = "make test", "test -f own"
 
 
 def result(command: str, ok: bool) -> CheckResult:
-    return CheckResult(name=command, command=command, ok=ok, exit=0 if ok else 1, seconds=0.1)
+    return CheckResult(
+        name=command, command=command, ok=ok, exit=0 if ok else 1, seconds=0.1
+    )
 
 
 def weighed(
@@ -178,15 +190,23 @@ def weighed(
     suites: Mapping[str, Change] | None = None,
     **more: Any,
 ) -> Attempt:
-    """An attempt of an agent that ended well and changed something: its checks `now`, its own ones before the
-    work (none where it has none), and the checks on the commit that the candidate is made on."""
+    """An attempt of an agent that ended well and changed something: its checks `now`,
+    its own ones before the work (none where it has none), and the checks on the commit
+    that the candidate is made on."""
     attempt = Attempt(
-        Task("T1", "a task", 0, {}, checks=(Check(OWN, OWN),) if own is not None else ()),
+        Task(
+            "T1", "a task", 0, {}, checks=(Check(OWN, OWN),) if own is not None else ()
+        ),
         number=1,
         iteration=1,
         agent=Agent("plain", ("agent",), PLAIN),
         checks=[result(command, ok) for command, ok in now.items()],
-        **{"tip": "before", "commit": "after", "result": AgentResult(Outcome.DONE, active=True), **more},
+        **{
+            "tip": "before",
+            "commit": "after",
+            "result": AgentResult(Outcome.DONE, active=True),
+            **more,
+        },
     )
     weigh(attempt, Before(own or {}, tip or {}, flaky, suites or {}), judge)
     return attempt
@@ -199,20 +219,45 @@ def weighed(
         ({SUITE: RED}, None, {SUITE: GREEN}, "failed"),
         ({SUITE: GREEN}, None, {SUITE: RED}, "passed"),  # the plan's check turned green
         ({SUITE: RED}, None, {SUITE: RED}, "failed"),  # nothing binds
-        ({SUITE: RED, "lint": GREEN}, None, {SUITE: RED, "lint": RED}, "weak"),  # one of them turned
+        (
+            {SUITE: RED, "lint": GREEN},
+            None,
+            {SUITE: RED, "lint": RED},
+            "weak",
+        ),  # one of them turned
         ({SUITE: RED, "lint": GREEN}, None, {SUITE: RED, "lint": GREEN}, "weak"),
         ({SUITE: GREEN, OWN: GREEN}, {OWN: RED}, {SUITE: GREEN}, "passed"),
         ({SUITE: GREEN, OWN: GREEN}, {OWN: GREEN}, {SUITE: GREEN}, "weak"),
         ({SUITE: GREEN, OWN: GREEN}, {}, {SUITE: GREEN}, "weak"),  # nobody saw it red
         ({SUITE: GREEN, OWN: RED}, {OWN: RED}, {SUITE: GREEN}, "failed"),
         ({SUITE: RED, OWN: GREEN}, {OWN: RED}, {SUITE: GREEN}, "failed"),
-        ({SUITE: RED, OWN: GREEN}, {OWN: RED}, {SUITE: RED}, "weak"),  # beside a red suite
-        ({SUITE: GREEN, OWN: GREEN}, {OWN: RED}, {SUITE: GREEN, OWN: GREEN}, "weak"),  # by what landed
-        ({SUITE: GREEN, OWN: RED}, {OWN: RED}, {SUITE: GREEN, OWN: RED}, "failed"),  # its own binds always
+        (
+            {SUITE: RED, OWN: GREEN},
+            {OWN: RED},
+            {SUITE: RED},
+            "weak",
+        ),  # beside a red suite
+        (
+            {SUITE: GREEN, OWN: GREEN},
+            {OWN: RED},
+            {SUITE: GREEN, OWN: GREEN},
+            "weak",
+        ),  # by what landed
+        (
+            {SUITE: GREEN, OWN: RED},
+            {OWN: RED},
+            {SUITE: GREEN, OWN: RED},
+            "failed",
+        ),  # its own binds always
         ({OWN: RED, "pre-commit": GREEN}, {OWN: RED}, {}, "failed"),
         ({OWN: GREEN, "pre-commit": RED}, {OWN: RED}, {}, "failed"),
         ({"setup": RED}, {OWN: RED}, {SUITE: GREEN}, "failed"),
-        ({SUITE: RED, "pre-commit": GREEN}, None, {SUITE: RED}, "failed"),  # a hook proves nothing
+        (
+            {SUITE: RED, "pre-commit": GREEN},
+            None,
+            {SUITE: RED},
+            "failed",
+        ),  # a hook proves nothing
     ],
 )
 def test_what_binds_and_what_is_evidence(
@@ -225,8 +270,14 @@ def test_what_binds_and_what_is_evidence(
 def test_a_killed_agent_passes_only_by_a_check_of_its_own_that_turned_green() -> None:
     killed = AgentResult(Outcome.TIMED_OUT, active=True)
     both = {SUITE: GREEN, OWN: GREEN}
-    assert weighed(both, {OWN: RED}, {SUITE: GREEN}, result=killed).verdict is Verdict.PASSED
-    for own, tip in (({OWN: GREEN}, {SUITE: RED}), ({OWN: RED}, {SUITE: GREEN, OWN: GREEN})):
+    assert (
+        weighed(both, {OWN: RED}, {SUITE: GREEN}, result=killed).verdict
+        is Verdict.PASSED
+    )
+    for own, tip in (
+        ({OWN: GREEN}, {SUITE: RED}),
+        ({OWN: RED}, {SUITE: GREEN, OWN: GREEN}),
+    ):
         assert weighed(both, own, tip, result=killed).verdict is Verdict.TIMED_OUT
 
 
@@ -237,13 +288,16 @@ def test_what_is_flaky_is_named_and_no_evidence() -> None:
     flaky = weighed(**given, flaky={OWN}, result=killed)
     assert (flaky.verdict, flaky.flaky) == (Verdict.FAILED, [OWN])
     weak = weighed(**given, flaky={OWN})
-    assert weak.weak and f"flaky, red and green on the same files: {OWN}" in weak.notices
+    assert (
+        weak.weak and f"flaky, red and green on the same files: {OWN}" in weak.notices
+    )
     idle = weighed(**given, flaky={OWN}, commit="before")
     assert idle.verdict is Verdict.NO_OP
 
 
 def test_a_suite_that_failed_as_a_whole_and_passes_is_evidence() -> None:
-    """Such as one whose new tests could not be imported: none of them failed before under its own name."""
+    """Such as one whose new tests could not be imported: none of them failed before
+    under its own name."""
     given: dict[str, Any] = {"now": {SUITE: GREEN}, "own": None, "tip": {SUITE: GREEN}}
     assert weighed(**given, suites={SUITE: Change()}).weak
     assert not weighed(**given, suites={SUITE: Change(recovered=True)}).weak
@@ -252,33 +306,50 @@ def test_a_suite_that_failed_as_a_whole_and_passes_is_evidence() -> None:
 
 def test_a_pass_beside_a_red_suite_says_so() -> None:
     attempt = weighed({SUITE: RED, OWN: GREEN}, {OWN: RED}, {SUITE: RED})
-    assert attempt.weak and attempt.notices == [f"the suite is red: {SUITE}; it was so before the work"]
+    assert attempt.weak and attempt.notices == [
+        f"the suite is red: {SUITE}; it was so before the work"
+    ]
 
 
 def test_where_nothing_binds_the_reason_says_what_helps() -> None:
     attempt = weighed({SUITE: RED}, None, {SUITE: RED})
     assert f"({SUITE}); add a check to this task" in attempt.reason
-    assert weighed({SUITE: RED}, None, {SUITE: RED}, judge=True).verdict is Verdict.PASSED
+    assert (
+        weighed({SUITE: RED}, None, {SUITE: RED}, judge=True).verdict is Verdict.PASSED
+    )
     assert weighed({}, None, judge=True).verdict is Verdict.PASSED
     assert weighed({}, None).verdict is Verdict.FAILED
 
 
 def test_work_that_was_all_left_out_is_told_with_what_lets_it_in() -> None:
-    new, copied = "conftest.py (new and protected; left out)", "prd.json (a copy; what is changed ...)"
+    new, copied = (
+        "conftest.py (new and protected; left out)",
+        "prd.json (a copy; what is changed ...)",
+    )
     left = ["tests/a.py", new, copied]
     given: Any = {"restored": left, "protected": ["tests/a.py", "conftest.py"]}
     attempt = weighed({SUITE: GREEN}, None, {SUITE: GREEN}, commit="before", **given)
-    assert attempt.verdict is Verdict.FAILED and '"allow": ["tests/a.py", "conftest.py"]' in attempt.reason
+    assert (
+        attempt.verdict is Verdict.FAILED
+        and '"allow": ["tests/a.py", "conftest.py"]' in attempt.reason
+    )
     assert "prd.json" in attempt.reason and "already done" not in attempt.reason
-    copy = weighed({SUITE: GREEN}, None, {SUITE: GREEN}, commit="before", restored=left[2:])
+    copy = weighed(
+        {SUITE: GREEN}, None, {SUITE: GREEN}, commit="before", restored=left[2:]
+    )
     assert copy.verdict is Verdict.FAILED and "allow" not in copy.reason
-    assert weighed({SUITE: GREEN}, None, {SUITE: GREEN}, **given).verdict is Verdict.PASSED
+    assert (
+        weighed({SUITE: GREEN}, None, {SUITE: GREEN}, **given).verdict is Verdict.PASSED
+    )
 
 
 def test_the_reason_names_the_first_red_check() -> None:
     attempt = weighed({SUITE: RED, OWN: RED}, {OWN: RED}, {SUITE: GREEN})
     assert attempt.reason == f"{SUITE} failed with exit 1 (0.1 s)"
-    assert decide(facts("done same red"))[1] == "it changed nothing: tests failed with exit 1"
+    assert (
+        decide(facts("done same red"))[1]
+        == "it changed nothing: tests failed with exit 1"
+    )
 
 
 # ---------------------------------------------------------------- the program
@@ -320,4 +391,7 @@ def test_a_check_of_both_is_the_task_s_in_the_plan_s_place(tmp_path: Path) -> No
     )
     plan = load(tmp_path / "prd.json")
     found = plan.checks_for(plan.tasks[0])
-    assert [(check.command, check.timeout) for check in found] == [("x", 3600.0), ("y", 600.0)]
+    assert [(check.command, check.timeout) for check in found] == [
+        ("x", 3600.0),
+        ("y", 600.0),
+    ]

@@ -1,4 +1,5 @@
-"""What a worker shows goes as events to the loop's view, and no more of it than a person can read."""
+"""What a worker shows goes as events to the loop's view, and no more of it than a
+person can read."""
 
 from __future__ import annotations
 
@@ -23,10 +24,14 @@ from tests.conftest import Repo
 from tests.scripts import RESULT, plan, speaker
 
 
-def reporter(stays: bool = True, verbose: bool = False) -> tuple[Reporter, list[tuple[Any, ...]]]:
+def reporter(
+    stays: bool = True, verbose: bool = False
+) -> tuple[Reporter, list[tuple[Any, ...]]]:
     """A reporter, and what it sends, by names and arguments."""
     sent: list[tuple[Any, ...]] = []
-    return Reporter(lambda event: sent.append((event["name"], *event["args"])), stays, verbose), sent
+    return Reporter(
+        lambda event: sent.append((event["name"], *event["args"])), stays, verbose
+    ), sent
 
 
 def test_all_that_a_worker_shows_is_sent() -> None:
@@ -35,7 +40,11 @@ def test_all_that_a_worker_shows_is_sent() -> None:
     view.doing("testing")
     view.check(CheckResult("test", "make test", False, 1, 0.5), "before: ")
     assert sent[:2] == [("line", "words", "  ", "red"), ("doing", "testing")]
-    assert sent[2][0] == "check" and CheckResult(**sent[2][1]).exit == 1 and sent[2][2] == "before: "
+    assert (
+        sent[2][0] == "check"
+        and CheckResult(**sent[2][1]).exit == 1
+        and sent[2][2] == "before: "
+    )
 
 
 def test_what_an_agent_uses_is_sent_until_something_else_is_done() -> None:
@@ -55,7 +64,9 @@ def test_an_agent_that_talks_fast_is_not_shown_line_by_line() -> None:
     assert agent.listen is not None
     for number in range(1000):
         agent.listen("text", f"{number}\n" * 9)
-    assert 3 <= sum(len(one[2]) for one in sent) <= 3 * 40  # a second may have passed meanwhile
+    assert (
+        3 <= sum(len(one[2]) for one in sent) <= 3 * 40
+    )  # a second may have passed meanwhile
     assert all(len(one[2]) <= 3 for one in sent)
 
 
@@ -89,7 +100,9 @@ def test_a_log_has_a_line_now_and_then_of_what_an_attempt_does(
     assert bool(re.search(line, (tmp_path / "log").read_text(), re.MULTILINE)) is told
 
 
-def test_a_terminal_with_a_status_has_no_such_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_with_a_status_has_no_such_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "_SIGN_OF_LIFE", 0.0)
     for stays in (True, False):
         view, sent = reporter(stays)
@@ -99,7 +112,10 @@ def test_a_terminal_with_a_status_has_no_such_line(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_log_wakes_nobody_each_second() -> None:
-    assert 290 < reporter(stays=False)[0].tick() <= 300 and reporter(stays=True)[0].tick() == 1.0
+    assert (
+        290 < reporter(stays=False)[0].tick() <= 300
+        and reporter(stays=True)[0].tick() == 1.0
+    )
     for pause, fewest, most in ((0.2, 3, 5), (60.0, 1, 1)):
         ticks: list[float] = []
 

@@ -1,4 +1,5 @@
-"""Limits of providers, of the run and of the agent's own stream, with an agent that speaks JSON."""
+"""Limits of providers, of the run and of the agent's own stream, with an agent that
+speaks JSON."""
 
 from __future__ import annotations
 
@@ -12,21 +13,44 @@ import time
 import pytest
 
 from tests.conftest import Repo
-from tests.scripts import LIMIT, LOOKS_OFTEN, RESULT, ROW, cost, overage, plan, speaker, wait_for_records
+from tests.scripts import (
+    LIMIT,
+    LOOKS_OFTEN,
+    RESULT,
+    ROW,
+    cost,
+    overage,
+    plan,
+    speaker,
+    wait_for_records,
+)
 
 
-def test_tokens_dollars_and_session_stand_in_record_status_and_summary(repo: Repo) -> None:
+def test_tokens_dollars_and_session_stand_in_record_status_and_summary(
+    repo: Repo,
+) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
-    code, summary, _ = repo.run(speaker(repo, f"P('T1.txt').touch(); print('''{RESULT}''')"))
+    code, summary, _ = repo.run(
+        speaker(repo, f"P('T1.txt').touch(); print('''{RESULT}''')")
+    )
     assert code == 0
-    assert (summary["usd"], summary["tokens"]) == (0.25, {"input": 15, "output": 7, "cached": 5})
+    assert (summary["usd"], summary["tokens"]) == (
+        0.25,
+        {"input": 15, "output": 7, "cached": 5},
+    )
     record = repo.records("verdict")[0]
-    assert (record["usd"], record["session"], record["tokens"]["input"]) == (0.25, "s-1", 15)
+    assert (record["usd"], record["session"], record["tokens"]["input"]) == (
+        0.25,
+        "s-1",
+        15,
+    )
     assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.25
     assert "$0.25, ended well" in repo.read("progress.txt")
 
 
-def test_the_dollar_limit_stops_the_run_and_an_agent_without_a_price_is_refused(repo: Repo) -> None:
+def test_the_dollar_limit_stops_the_run_and_an_agent_without_a_price_is_refused(
+    repo: Repo,
+) -> None:
     plan(repo, *[{"checks": ["false"]}] * 3)
     say = speaker(repo, f"P('x').write_text(str(time.time())); print('''{RESULT}''')")
     code, summary, _ = repo.run(say, "--max-usd", "0.4")
@@ -43,31 +67,50 @@ def test_an_attempt_that_is_cut_off_costs_at_least_what_the_dearest_did_and_not_
     message = {"id": "m", "usage": usage, "content": [{"type": "text", "text": "hm"}]}
     event = json.dumps({"type": "assistant", "message": message})
     hangs = f"P('y').touch(); print({event!r}, flush=True); time.sleep(3600)"
-    say = speaker(repo, f"if attempt == 1: P('x').touch(); print({RESULT!r}); sys.exit()\n{hangs}")
+    say = speaker(
+        repo, f"if attempt == 1: P('x').touch(); print({RESULT!r}); sys.exit()\n{hangs}"
+    )
     code, summary, printed = repo.run(say, "--agent-timeout", "2s", "--max-usd", "5")
     assert (code, summary["stop"], summary["tokens"]["input"]) == (4, "blocked", 915)
-    assert (summary["usd"], summary["usd_estimated"], summary["at_least"]) == (0.5, 0, True)
+    assert (summary["usd"], summary["usd_estimated"], summary["at_least"]) == (
+        0.5,
+        0,
+        True,
+    )
     assert "at least $0.25" in printed and "at least $0.25" in repo.read("progress.txt")
     assert "at least $0.50" in repo.ralph("status").stdout
 
 
-@pytest.mark.parametrize("line", ['{"type":"system","subtype":"api_retry","error_status":401}', ""])
+@pytest.mark.parametrize(
+    "line", ['{"type":"system","subtype":"api_retry","error_status":401}', ""]
+)
 def test_a_login_failure_stops_with_5_at_once(repo: Repo, line: str) -> None:
     plan(repo, {"checks": ["false"]})
-    script = f"print('''{line}''', flush=True); time.sleep(3600)" if line else "sys.exit('not logged in')"
+    script = (
+        f"print('''{line}''', flush=True); time.sleep(3600)"
+        if line
+        else "sys.exit('not logged in')"
+    )
     code, summary, printed = repo.run(speaker(repo, script))
     assert (code, summary["stop"]) == (5, "unavailable")
     assert repo.verdicts() == ["T1 unavailable"] and "does not answer" not in printed
 
 
-def test_an_attempt_may_finish_on_paid_extra_usage_and_the_next_does_not_begin(repo: Repo) -> None:
+def test_an_attempt_may_finish_on_paid_extra_usage_and_the_next_does_not_begin(
+    repo: Repo,
+) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
     work = "P(os.environ['RALPH_TASK_ID'] + '.txt').touch()"
     say = speaker(repo, f"{work}; print('''{overage(3600)}'''); print('''{RESULT}''')")
     code, summary, printed = repo.run(say, "--no-wait")
     assert (code, summary["stop"], repo.passed()) == (75, "limited", ["T1"])
-    assert "the provider bills extra usage" in printed and "--allow-overage" in summary["reason"]
-    code, summary, _ = repo.run(say, "--once")  # a run that begins anew knows it from the notes
+    assert (
+        "the provider bills extra usage" in printed
+        and "--allow-overage" in summary["reason"]
+    )
+    code, summary, _ = repo.run(
+        say, "--once"
+    )  # a run that begins anew knows it from the notes
     assert (code, repo.passed(), len(repo.records("start"))) == (75, ["T1"], 1)
     code, summary, _ = repo.run(say, "--max-wait", "10m")
     assert code == 75 and "more than --max-wait allows" in summary["reason"]
@@ -83,62 +126,102 @@ def test_paid_extra_usage_is_waited_out_or_allowed_by_the_plan(repo: Repo) -> No
     assert len(repo.records("wait")) == 1 and 2 < time.time() - began < 30
     both = [{"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]}]
     plan(repo, *both, allowOverage=True, project="other")
-    assert repo.run(speaker(repo, f"{work}; print('''{overage(3600)}'''); print('''{RESULT}''')"))[0] == 0
+    assert (
+        repo.run(
+            speaker(
+                repo, f"{work}; print('''{overage(3600)}'''); print('''{RESULT}''')"
+            )
+        )[0]
+        == 0
+    )
     assert len(repo.records("wait")) == 1
 
 
 def test_extra_usage_stays_known_whoever_ends_after_it_was_seen(repo: Repo) -> None:
     plan(repo, *({"checks": [f"test -f T{number}.txt"]} for number in (1, 2, 3)))
     work = f"P(task + '.txt').touch(); print('''{RESULT}''')"
-    say = speaker(repo, f"print('''{overage(3600)}''') if task == 'T1' else time.sleep(1.5); {work}")
+    say = speaker(
+        repo,
+        f"print('''{overage(3600)}''') if task == 'T1' else time.sleep(1.5); {work}",
+    )
     code, _, printed = repo.run(say, "--jobs", "2", "--no-wait")
-    assert (code, repo.passed(), len(repo.records("start"))) == (75, ["T1", "T2"], 2), printed
+    assert (code, repo.passed(), len(repo.records("start"))) == (75, ["T1", "T2"], 2), (
+        printed
+    )
     assert "extra usage" in repo.run(say, "--no-wait")[1]["reason"]
 
 
 def test_extra_usage_that_a_killed_attempt_saw_is_known(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
-    say = speaker(repo, f"print('''{overage(3600)}''', flush=True); (OUT / 'seen').touch(); time.sleep(60)")
+    say = speaker(
+        repo,
+        f"print('''{overage(3600)}''', flush=True); (OUT / 'seen').touch(); time.sleep(60)",
+    )
     process = repo.start("run", "--agent", say)
     repo.wait_for("../seen")
     process.kill()
     process.communicate(timeout=30)
     code, summary, _ = repo.run(say, "--no-wait")
-    assert (code, len(repo.records("start"))) == (75, 1) and "extra usage" in summary["reason"]
+    assert (code, len(repo.records("start"))) == (75, 1) and "extra usage" in summary[
+        "reason"
+    ]
 
 
-def test_extra_usage_is_that_of_the_judge_where_its_provider_bills_it(repo: Repo) -> None:
+def test_extra_usage_is_that_of_the_judge_where_its_provider_bills_it(
+    repo: Repo,
+) -> None:
     agrees = json.dumps(json.dumps({"criteria": [{"criterion": "x", "met": True}]}))
     told = RESULT.replace('"ok"', agrees)
     say = speaker(repo, f"print('''{overage(3600)}'''); print(r'''{told}''')")
     work = f"P(task + '.txt').touch(); print('''{RESULT}''')"
     other = str(repo.program("../other", f"exec {repo.agent(work)}"))
     rows = {"speaker": ROW, "other": {**ROW, "argv": ["other"]}}
-    repo.plan(*({"checks": [f"test -f T{number}.txt"]} for number in (1, 2)), agents=rows, judge=say)
-    code, _, printed = repo.run(other, "--no-wait", "--fallback", repo.agent(work, "plain"))
+    repo.plan(
+        *({"checks": [f"test -f T{number}.txt"]} for number in (1, 2)),
+        agents=rows,
+        judge=say,
+    )
+    code, _, printed = repo.run(
+        other, "--no-wait", "--fallback", repo.agent(work, "plain")
+    )
     assert (code, repo.passed(), len(repo.records("start"))) == (75, ["T1"], 1), printed
-    plan = {key: value for key, value in json.loads(repo.read("prd.json")).items() if key != "judge"}
+    plan = {
+        key: value
+        for key, value in json.loads(repo.read("prd.json")).items()
+        if key != "judge"
+    }
     repo.write("prd.json", json.dumps(plan))
     assert repo.run(other, "--no-wait")[0] == 0
 
 
-def test_a_limited_attempt_with_tokens_and_no_price_is_a_limit_and_no_wrong_use(repo: Repo) -> None:
+def test_a_limited_attempt_with_tokens_and_no_price_is_a_limit_and_no_wrong_use(
+    repo: Repo,
+) -> None:
     plan(repo, {"checks": ["false"]})
     limited = json.dumps({**json.loads(LIMIT), "usage": {"input_tokens": 900}})
-    code, summary, printed = repo.run(speaker(repo, f"print({limited!r})"), "--max-usd", "5", "--no-wait")
+    code, summary, printed = repo.run(
+        speaker(repo, f"print({limited!r})"), "--max-usd", "5", "--no-wait"
+    )
     assert (code, summary["stop"]) == (75, "limited")
-    assert "$0" not in printed.partition("\n")[2] + repo.read("progress.txt"), "but in the first line"
+    assert "$0" not in printed.partition("\n")[2] + repo.read("progress.txt"), (
+        "but in the first line"
+    )
 
 
 def test_retries_are_shown_by_run_and_by_plan(repo: Repo) -> None:
     again = '{"type":"system","subtype":"api_retry","attempt":3,"max_retries":10,"error_status":529}'
-    say = str(repo.program("../speaker", f"echo '{again}'; echo '{again}'; echo '{LIMIT}'"))
+    say = str(
+        repo.program("../speaker", f"echo '{again}'; echo '{again}'; echo '{LIMIT}'")
+    )
     plan(repo, {"checks": ["false"]})
     printed = repo.run(say, "--no-wait")[2]
     assert printed.count("  the provider does not answer, attempt 3 of 10\n") == 1
     repo.write("../brief.md", "A greeting.")
     done = repo.ralph("plan", "../brief.md", "--planner", say, "--force")
-    assert done.returncode == 75 and "the provider does not answer, attempt 3 of 10" in done.stdout
+    assert (
+        done.returncode == 75
+        and "the provider does not answer, attempt 3 of 10" in done.stdout
+    )
 
 
 def test_a_limit_costs_no_attempt_and_ends_with_75_when_not_waiting(repo: Repo) -> None:
@@ -146,16 +229,26 @@ def test_a_limit_costs_no_attempt_and_ends_with_75_when_not_waiting(repo: Repo) 
     say = speaker(repo, f"print('''{LIMIT}''')")
     for words in (["--no-wait"], ["--once"]):
         code, summary, _ = repo.run(say, *words)
-        assert (code, summary["stop"], summary["tasks"][0]["state"]) == (75, "limited", "open")
+        assert (code, summary["stop"], summary["tasks"][0]["state"]) == (
+            75,
+            "limited",
+            "open",
+        )
     reset = f'{{"type":"rate_limit_event","rate_limit_info":{{"status":"rejected","resetsAt":{int(time.time()) + 90000}}}}}'
-    code, summary, _ = repo.run(speaker(repo, f"print('''{reset}'''); print('''{LIMIT}''')"))
-    assert (code, summary["stop"]) == (75, "limited") and "--max-wait" in summary["reason"]
+    code, summary, _ = repo.run(
+        speaker(repo, f"print('''{reset}'''); print('''{LIMIT}''')")
+    )
+    assert (code, summary["stop"]) == (75, "limited") and "--max-wait" in summary[
+        "reason"
+    ]
 
 
 def test_a_wait_is_a_record_and_ends_with_the_runs_time_or_a_signal(repo: Repo) -> None:
     plan(repo, {"checks": ["false"]})
     say = speaker(repo, f"print('''{LIMIT}''')")
-    code, summary, _ = repo.run(say, "--max-hours", "5s", "--notify", f"cat >> {repo.outside}/told")
+    code, summary, _ = repo.run(
+        say, "--max-hours", "5s", "--notify", f"cat >> {repo.outside}/told"
+    )
     assert (code, summary["stop"]) == (3, "limit")
     assert len(repo.records("wait")) == 1
     assert repo.read("../told").count('"stop"') == 2
@@ -171,21 +264,32 @@ def test_a_wait_is_a_record_and_ends_with_the_runs_time_or_a_signal(repo: Repo) 
     assert process.wait(10) == 3
 
 
-def test_a_deadline_in_silence_is_a_limit_and_one_with_words_is_an_attempt(repo: Repo) -> None:
+def test_a_deadline_in_silence_is_a_limit_and_one_with_words_is_an_attempt(
+    repo: Repo,
+) -> None:
     plan(repo, {"checks": ["false"]})
     silent = speaker(repo, "time.sleep(3600)")
     assert repo.run(silent, "--agent-timeout", "1s", "--no-wait")[0] == 75
     assert repo.run(silent, "--idle-timeout", "1s", "--no-wait")[0] == 75
-    event = '{"type":"assistant","message":{"content":[{"type":"text","text":"thinking"}]}}'
+    event = (
+        '{"type":"assistant","message":{"content":[{"type":"text","text":"thinking"}]}}'
+    )
     talker = speaker(repo, f"print('''{event}''', flush=True); time.sleep(3600)")
-    assert repo.run(talker, "--idle-timeout", "1s", "--no-wait", "--max-iterations", "1")[0] == 3
+    assert (
+        repo.run(talker, "--idle-timeout", "1s", "--no-wait", "--max-iterations", "1")[
+            0
+        ]
+        == 3
+    )
     assert repo.verdicts() == ["T1 limited", "T1 limited", "T1 timed-out"]
 
 
 def test_work_that_ended_well_counts_although_it_crossed_the_limit(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
     code, summary, _ = repo.run(
-        speaker(repo, f"P('T1.txt').touch(); print('''{cost(1.01)}''')"), "--max-usd", "1"
+        speaker(repo, f"P('T1.txt').touch(); print('''{cost(1.01)}''')"),
+        "--max-usd",
+        "1",
     )
     assert (code, repo.passed(), summary["usd"]) == (0, ["T1"], 1.01)
 
@@ -193,19 +297,25 @@ def test_work_that_ended_well_counts_although_it_crossed_the_limit(repo: Repo) -
 def test_work_that_its_own_limit_cut_off_is_no_attempt(repo: Repo) -> None:
     plan(repo, {"checks": ["false"]}, limits={"attempts": 1})
     ended = cost(1.0001, is_error=True, subtype="error_max_budget_usd")
-    code, summary, _ = repo.run(speaker(repo, f"P('x').touch(); print('''{ended}''')"), "--max-usd", "1")
+    code, summary, _ = repo.run(
+        speaker(repo, f"P('x').touch(); print('''{ended}''')"), "--max-usd", "1"
+    )
     assert (code, summary["stop"], summary["tasks"][0]["attempts"]) == (3, "limit", 0)
     assert repo.verdicts() == ["T1 interrupted"]
 
 
 def test_a_second_result_takes_no_dollars_back(repo: Repo) -> None:
     plan(repo, {"checks": ["false"]})
-    say = speaker(repo, f"P('x').touch(); print('''{cost(5)}'''); print('''{cost(0)}''')")
+    say = speaker(
+        repo, f"P('x').touch(); print('''{cost(5)}'''); print('''{cost(0)}''')"
+    )
     code, summary, _ = repo.run(say, "--max-usd", "5")
     assert (code, summary["usd"]) == (3, 5)
 
 
-def test_a_task_set_back_cannot_bring_an_agent_that_would_be_refused(repo: Repo) -> None:
+def test_a_task_set_back_cannot_bring_an_agent_that_would_be_refused(
+    repo: Repo,
+) -> None:
     opencode = repo.program("../opencode", "touch ../ran")
     first = {"checks": ["test ! -f x"], "agent": str(opencode), "passes": True}
     plan(repo, first, {"checks": ["test -f x"], "agent": repo.agent("P('x').touch()")})
@@ -217,9 +327,23 @@ def test_a_task_set_back_cannot_bring_an_agent_that_would_be_refused(repo: Repo)
 def test_a_frozen_reader_stops_neither_deadlines_nor_signals(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
     read, write = os.pipe()
-    say = repo.agent("print('x' * 300_000, flush=True); P('T1.txt').touch(); time.sleep(3600)")
-    words = [sys.executable, "-m", "ralph", "run", "-v", "--agent", say, "--agent-timeout", "3s"]
-    process = subprocess.Popen(words, cwd=repo.path, env=repo.env, stdout=write, stderr=write)
+    say = repo.agent(
+        "print('x' * 300_000, flush=True); P('T1.txt').touch(); time.sleep(3600)"
+    )
+    words = [
+        sys.executable,
+        "-m",
+        "ralph",
+        "run",
+        "-v",
+        "--agent",
+        say,
+        "--agent-timeout",
+        "3s",
+    ]
+    process = subprocess.Popen(
+        words, cwd=repo.path, env=repo.env, stdout=write, stderr=write
+    )
     os.close(write)
     assert process.wait(40) == 0
     os.close(read)
@@ -228,38 +352,72 @@ def test_a_frozen_reader_stops_neither_deadlines_nor_signals(repo: Repo) -> None
 def test_a_handoff_of_asterisks_takes_no_time(repo: Repo) -> None:
     said = '"*" * 60_000 + "\\n- status: done" + "x" * 60_000'
     parse = f"from _ralph.state.history import parse_handoff; print(parse_handoff({said})['status'][:6])"
-    done = subprocess.run([sys.executable, "-c", parse], env=repo.env, capture_output=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", parse], env=repo.env, capture_output=True, timeout=60
+    )
     assert done.stdout == b"donexx\n"
     plan(repo, {"checks": ["test -f T1.txt"]})
-    assert repo.run(repo.agent("P('T1.txt').touch(); print('<handoff> ' * 7_000)"))[0] == 0
+    assert (
+        repo.run(repo.agent("P('T1.txt').touch(); print('<handoff> ' * 7_000)"))[0] == 0
+    )
 
 
 def test_the_judge_gets_the_tokens_that_are_left(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
-    used = json.dumps({"type": "assistant", "message": {"id": "m", "usage": {"input_tokens": 900}}})
-    worker = speaker(repo, f"P('T1.txt').touch(); print('''{RESULT.replace('10,', '800,')}''')")
+    used = json.dumps(
+        {"type": "assistant", "message": {"id": "m", "usage": {"input_tokens": 900}}}
+    )
+    worker = speaker(
+        repo, f"P('T1.txt').touch(); print('''{RESULT.replace('10,', '800,')}''')"
+    )
     said = repo.agent(f"print('''{used}''', flush=True); time.sleep(3600)", "judge")
     judge = repo.program("../judges/speaker", f"exec {said}")
-    code, _, _ = repo.run(worker, "--judge", str(judge), "--max-tokens", "1000", "--agent-timeout", "30s")
-    assert code == 3 and "what was left of the limit in tokens" in repo.records("verdict")[0]["reason"]
+    code, _, _ = repo.run(
+        worker, "--judge", str(judge), "--max-tokens", "1000", "--agent-timeout", "30s"
+    )
+    assert (
+        code == 3
+        and "what was left of the limit in tokens"
+        in repo.records("verdict")[0]["reason"]
+    )
 
 
-def test_one_task_that_is_denied_does_not_end_the_run_and_three_in_a_row_do(repo: Repo) -> None:
+def test_one_task_that_is_denied_does_not_end_the_run_and_three_in_a_row_do(
+    repo: Repo,
+) -> None:
     """T1 is denied, T2 works, then T3 to T5 are denied: T6 is not tried."""
-    plan(repo, *[{"checks": [f"test -f T{i}.txt"]} for i in range(1, 7)], limits={"attempts": 1, "stuck": 9})
+    plan(
+        repo,
+        *[{"checks": [f"test -f T{i}.txt"]} for i in range(1, 7)],
+        limits={"attempts": 1, "stuck": 9},
+    )
     denials = [{"tool_name": "Bash", "tool_input": {"command": "make x"}}]
     denied = json.loads(RESULT) | {"permission_denials": denials}
     says = f"print({json.dumps(denied)!r})"
-    code, summary, _ = repo.run(speaker(repo, f"if task == 'T2': P('T2.txt').touch()\n{says}"))
-    assert (code, summary["stop"]) == (5, "unavailable") and "make x" in summary["reason"]
-    assert repo.verdicts() == ["T1 failed", "T2 passed", "T3 failed", "T4 failed", "T5 failed"]
+    code, summary, _ = repo.run(
+        speaker(repo, f"if task == 'T2': P('T2.txt').touch()\n{says}")
+    )
+    assert (code, summary["stop"]) == (5, "unavailable") and "make x" in summary[
+        "reason"
+    ]
+    assert repo.verdicts() == [
+        "T1 failed",
+        "T2 passed",
+        "T3 failed",
+        "T4 failed",
+        "T5 failed",
+    ]
     assert repo.read("progress.txt").count("- denied: make x") == 5
     assert "make x" in summary["tasks"][0]["reason"]
 
 
-def test_what_people_do_to_the_plan_during_a_wait_is_taken_and_the_wait_goes_on(repo: Repo) -> None:
+def test_what_people_do_to_the_plan_during_a_wait_is_taken_and_the_wait_goes_on(
+    repo: Repo,
+) -> None:
     plan(repo, {"checks": ["false"]}, {"checks": ["false"], "blocked": "by a person"})
-    process = repo.start("run", "--agent", speaker(repo, f"print('''{LIMIT}''')"), first=LOOKS_OFTEN)
+    process = repo.start(
+        "run", "--agent", speaker(repo, f"print('''{LIMIT}''')"), first=LOOKS_OFTEN
+    )
     wait_for_records(repo, "wait", 1)
     for number in range(4):
         assert repo.ralph("add", f"n{number}", "--check", "false").returncode == 0
@@ -271,7 +429,9 @@ def test_what_people_do_to_the_plan_during_a_wait_is_taken_and_the_wait_goes_on(
     assert repo.records("wait")[0]["backoff"] is True
 
 
-def test_a_block_taken_away_during_a_wait_is_noted_and_the_wait_is_the_same(repo: Repo) -> None:
+def test_a_block_taken_away_during_a_wait_is_noted_and_the_wait_is_the_same(
+    repo: Repo,
+) -> None:
     plan(repo, {"checks": ["false"]}, {"checks": ["false"]}, limits={"attempts": 1})
     limited = f"print('''{LIMIT}''') if task == 'T2' else print('''{RESULT}''')"
     process = repo.start("run", "--agent", speaker(repo, limited), first=LOOKS_OFTEN)
@@ -291,7 +451,10 @@ def test_a_reset_that_is_over_is_none(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f x"]})
     say = speaker(repo, f"print('''{past}'''); print('''{LIMIT}'''); sys.exit(1)")
     done = repo.ralph("run", "--agent", say, "--no-wait")
-    assert (done.returncode, len(repo.records("verdict"))) == (75, 1) and "takes over" not in done.stdout
+    assert (done.returncode, len(repo.records("verdict"))) == (
+        75,
+        1,
+    ) and "takes over" not in done.stdout
 
 
 def test_paid_extra_usage_with_a_reset_that_is_over_still_counts(repo: Repo) -> None:

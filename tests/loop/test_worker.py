@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from _ralph.codec import MOST, as_json, made
-from _ralph.errors import AgentUnavailable, BadInput, NeedsPerson, RalphError, StopNow, TryLater
+from _ralph.errors import (
+    AgentUnavailable,
+    BadInput,
+    NeedsPerson,
+    RalphError,
+    StopNow,
+    TryLater,
+)
 from _ralph.loop.jobs import Checked, Worked
 from _ralph.loop.worker import Job, WorkerDied, start
 from _ralph.model import AgentResult, CheckResult, Outcome, Tokens
@@ -42,7 +49,9 @@ def test_events_are_heard_and_the_last_one_is_the_result(pipe: Pipe) -> None:
     job, write = pipe
     job.hear = heard.append
     green = CheckResult("test", "make test", True, 0, 1.5)
-    line = json.dumps({"event": "done", "value": as_json(Checked(checks=[green], commit="c0"))}).encode()
+    line = json.dumps(
+        {"event": "done", "value": as_json(Checked(checks=[green], commit="c0"))}
+    ).encode()
     sent(pipe, {"event": "view", "name": "line"})
     for piece in (line[:7], line[7:] + b"\n"):
         os.write(write, piece)
@@ -59,7 +68,9 @@ def test_events_are_heard_and_the_last_one_is_the_result(pipe: Pipe) -> None:
         (ZeroDivisionError, RalphError),
     ],
 )  # fmt: skip
-def test_an_error_is_raised_as_what_it_was(raised: type[Exception], error: type[Exception]) -> None:
+def test_an_error_is_raised_as_what_it_was(
+    raised: type[Exception], error: type[Exception]
+) -> None:
     def work(*_: object) -> Checked:
         raise raised("why")
 
@@ -73,7 +84,9 @@ def test_an_error_is_raised_as_what_it_was(raised: type[Exception], error: type[
     assert type(found.value) is error
 
 
-def test_a_worker_that_raises_anything_else_dies_and_is_no_second_loop(tmp_path: Path) -> None:
+def test_a_worker_that_raises_anything_else_dies_and_is_no_second_loop(
+    tmp_path: Path,
+) -> None:
     loop = os.getpid()
 
     def work(*_: object) -> Checked:
@@ -95,7 +108,24 @@ def test_a_worker_that_raises_anything_else_dies_and_is_no_second_loop(tmp_path:
 
 
 def test_a_result_survives_the_pipe_and_numbers_that_an_agent_made_up_are_cut() -> None:
-    result = AgentResult(Outcome.FAILED, "why", usd=1e15, tokens=Tokens(10**15, 2, 3), exit=0, denials=["x"])
-    found = made(Worked, json.loads(json.dumps(as_json(Worked(result=result, left="tree", notices=["n"])))))
+    result = AgentResult(
+        Outcome.FAILED,
+        "why",
+        usd=1e15,
+        tokens=Tokens(10**15, 2, 3),
+        exit=0,
+        denials=["x"],
+    )
+    found = made(
+        Worked,
+        json.loads(
+            json.dumps(as_json(Worked(result=result, left="tree", notices=["n"])))
+        ),
+    )
     assert (found.result.usd, found.result.tokens.input) == (MOST, MOST)
-    assert (found.result.exit, found.result.denials, found.left, found.notices) == (0, ["x"], "tree", ["n"])
+    assert (found.result.exit, found.result.denials, found.left, found.notices) == (
+        0,
+        ["x"],
+        "tree",
+        ["n"],
+    )

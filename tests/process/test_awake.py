@@ -1,4 +1,5 @@
-"""Awake: what holds off sleep begins with the run, never disturbs it, and always ends with it."""
+"""Awake: what holds off sleep begins with the run, never disturbs it, and always ends
+with it."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def repo(repo: Repo) -> Repo:
 
 
 def fake(repo: Repo, script: str, name: str = "systemd-inhibit") -> Path:
-    """A program on PATH that notes its arguments, one line a call; where it notes them."""
+    """A program on PATH that notes its arguments, one line a call; where it notes
+    them."""
     noted = repo.outside / "noted"
     repo.tool(name, f'echo "$@" >> {noted}\n{script}')
     return noted
@@ -75,7 +77,9 @@ def test_kill_9_ends_it_too(repo: Repo, victims: str) -> None:
     (holder,) = held(repo)
     workers = set(psutil.Process(process.pid).children()) - set(family(holder))
     if victims == "loop and worker":
-        process.send_signal(signal.SIGSTOP)  # so that it cannot act on the worker's death
+        process.send_signal(
+            signal.SIGSTOP
+        )  # so that it cannot act on the worker's death
         for worker in workers:
             worker.kill()
     process.kill()
@@ -87,9 +91,12 @@ def test_kill_9_ends_it_too(repo: Repo, victims: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "script", ["exit 1", "kill -9 $$", "head -c 1000000 /dev/zero; exit 1", "exec sleep 600"]
+    "script",
+    ["exit 1", "kill -9 $$", "head -c 1000000 /dev/zero; exit 1", "exec sleep 600"],
 )
-def test_one_that_fails_hangs_or_floods_changes_nothing(repo: Repo, script: str) -> None:
+def test_one_that_fails_hangs_or_floods_changes_nothing(
+    repo: Repo, script: str
+) -> None:
     fake(repo, script)
     repo.plan({"checks": ["test -f T1.txt"]})
     code, _, printed = repo.run(repo.agent("P('T1.txt').touch()"))
@@ -101,7 +108,10 @@ def test_one_that_fails_hangs_or_floods_changes_nothing(repo: Repo, script: str)
 def test_where_nobody_is_logged_in_idle_alone_is_held_off(repo: Repo) -> None:
     noted = fake(repo, f'case "$*" in *idle:sleep*) exit 1;; esac; {HOLDS}')
     process = hanging(repo)
-    assert ["--what=idle:sleep" in line for line in noted.read_text().splitlines()] == [True, False]
+    assert ["--what=idle:sleep" in line for line in noted.read_text().splitlines()] == [
+        True,
+        False,
+    ]
     assert held(repo)
     process.terminate()
     assert process.wait(20) == 143
@@ -129,7 +139,9 @@ def test_macos_has_caffeinate(repo: Repo) -> None:
         print(os.getpid())
     """
     words = [sys.executable, "-c", textwrap.dedent(script), str(noted)]
-    done = subprocess.run(words, env=repo.env, check=True, timeout=20, capture_output=True, text=True)
+    done = subprocess.run(
+        words, env=repo.env, check=True, timeout=20, capture_output=True, text=True
+    )
     assert noted.read_text() == f"-i -w {done.stdout}"
     assert repo.gone_within(3)
 
@@ -141,7 +153,9 @@ def test_sleep_is_held_off_until_the_run_ends(repo: Repo) -> None:
     assert noted.read_text() == wanted + "\n"
     (holder,) = held(repo)
     assert os.getsid(holder.pid) not in (os.getsid(process.pid), os.getsid(0))
-    assert {os.readlink(f"/proc/{holder.pid}/fd/{fd}") for fd in (0, 1, 2)} == {"/dev/null"}
+    assert {os.readlink(f"/proc/{holder.pid}/fd/{fd}") for fd in (0, 1, 2)} == {
+        "/dev/null"
+    }
     (worker,) = set(psutil.Process(process.pid).children()) - set(family(holder))
     assert holder.pid not in [child.pid for child in worker.children(recursive=True)]
     process.terminate()

@@ -34,11 +34,16 @@ def as_on_macos(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil.Process, "environ", lambda _: {})
 
 
-def start(stack: ExitStack, then: str, env: dict[str, str] | None = None) -> psutil.Process:
-    """A process in a session of its own that does `then`; it has said a word when it is ready."""
+def start(
+    stack: ExitStack, then: str, env: dict[str, str] | None = None
+) -> psutil.Process:
+    """A process in a session of its own that does `then`; it has said a word when it is
+    ready."""
     words = [sys.executable, "-c", f"import subprocess, sys, time\n{then}"]
     child = stack.enter_context(
-        subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True)
+        subprocess.Popen(
+            words, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True
+        )
     )
     stack.callback(kill_group, child.pid)
     assert child.stdout is not None and child.stdout.readline()
@@ -72,7 +77,9 @@ SLEEPS = "print('ready', flush=True); time.sleep(600)"
 IN_A_SHELL = "subprocess.run(['sh', '-c', 'echo ready; sleep 600; true'], env={env})"
 
 
-@pytest.mark.parametrize("then", [SLEEPS, IN_A_SHELL.format(env=None), IN_A_SHELL.format(env={})])
+@pytest.mark.parametrize(
+    "then", [SLEEPS, IN_A_SHELL.format(env=None), IN_A_SHELL.format(env={})]
+)
 def test_what_carries_the_mark_is_killed_with_its_children(
     stack: ExitStack, tmp_path: Path, then: str
 ) -> None:
@@ -90,14 +97,20 @@ GROUP = CHILD.replace("stdout", "process_group=0, stdout")
 RUNS_ON = f"print({CHILD}, flush=True); time.sleep(600)"
 
 
-@pytest.mark.parametrize("then", [RUNS_ON, f"print({CHILD}, flush=True)", f"print({GROUP}, flush=True)"])
+@pytest.mark.parametrize(
+    "then", [RUNS_ON, f"print({CHILD}, flush=True)", f"print({GROUP}, flush=True)"]
+)
 @pytest.mark.usefixtures("as_on_macos")
-def test_a_session_that_was_noted_is_ended(stack: ExitStack, tmp_path: Path, then: str) -> None:
+def test_a_session_that_was_noted_is_ended(
+    stack: ExitStack, tmp_path: Path, then: str
+) -> None:
     """Also where its leader has ended, and no environment says whose it is."""
     mark.mark_run("first", tmp_path)
     words = [sys.executable, "-c", f"import subprocess, time\n{then}"]
     noted = partial(mark.note, os.getpid())
-    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True, preexec_fn=noted) as leader:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, start_new_session=True, preexec_fn=noted
+    ) as leader:
         assert leader.stdout
         child = int(leader.stdout.readline())
         if then is not RUNS_ON:
@@ -108,7 +121,9 @@ def test_a_session_that_was_noted_is_ended(stack: ExitStack, tmp_path: Path, the
 
 
 @pytest.mark.usefixtures("as_on_macos")
-def test_a_later_process_with_the_same_id_is_let_be(stack: ExitStack, tmp_path: Path) -> None:
+def test_a_later_process_with_the_same_id_is_let_be(
+    stack: ExitStack, tmp_path: Path
+) -> None:
     mark.mark_run("first", tmp_path)
     (tmp_path / "a name that nobody gave").touch()
     other = start(stack, SLEEPS)
@@ -126,27 +141,35 @@ def denied(_: psutil.Process) -> dict[str, str]:
 @pytest.mark.parametrize("environ", [denied, lambda _: {}])
 @pytest.mark.usefixtures("as_on_macos")
 def test_a_process_ends_its_own_kin_and_nobody_elses(
-    stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: Callable[..., dict[str, str]]
+    stack: ExitStack,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environ: Callable[..., dict[str, str]],
 ) -> None:
-    """Neither other children of whoever runs it nor what these have started; where nothing may be asked of
-    the processes of others, too."""
+    """Neither other children of whoever runs it nor what these have started; where
+    nothing may be asked of the processes of others, too."""
     monkeypatch.setattr(psutil.Process, "environ", environ)
     other = start(stack, IN_A_SHELL.format(env=None))
     theirs = [other.pid, *(child.pid for child in other.children(recursive=True))]
     words = [sys.executable, "-c", f"import subprocess\nprint({CHILD})"]
-    done = run_process(words, cwd=tmp_path, env=os.environ, timeout=60, control=Control())
+    done = run_process(
+        words, cwd=tmp_path, env=os.environ, timeout=60, control=Control()
+    )
     assert is_gone(int(done.tail)) and not any(map(is_gone, theirs))
 
 
 def test_a_mark_that_can_be_read_is_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stack: ExitStack
 ) -> None:
-    """It has left its session and its parents; another start of the same command is another's."""
+    """It has left its session and its parents; another start of the same command is
+    another's."""
     monkeypatch.setattr(mark, "ADOPTS", False)
     leaves = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True, stdout=subprocess.DEVNULL).pid"
     other = start(stack, SLEEPS, {**os.environ, mark.START: "another"})
     words = [sys.executable, "-c", f"import subprocess, sys\nprint({leaves})"]
-    done = run_process(words, cwd=tmp_path, env=os.environ, timeout=60, control=Control())
+    done = run_process(
+        words, cwd=tmp_path, env=os.environ, timeout=60, control=Control()
+    )
     assert is_gone(int(done.tail)) and not is_gone(other.pid)
 
 
@@ -161,8 +184,14 @@ def test_all_processes_are_listed_at_most_every_tenth_of_a_second(
 
     monkeypatch.setattr(mark, "ADOPTS", False)
     monkeypatch.setattr(psutil, "pids", counted)
-    floods = "import sys\nfor _ in range(300): sys.stdout.buffer.write(b'x' * (1 << 16))"
+    floods = (
+        "import sys\nfor _ in range(300): sys.stdout.buffer.write(b'x' * (1 << 16))"
+    )
     done = run_process(
-        [sys.executable, "-c", floods], cwd=tmp_path, env=os.environ, timeout=60, control=Control()
+        [sys.executable, "-c", floods],
+        cwd=tmp_path,
+        env=os.environ,
+        timeout=60,
+        control=Control(),
     )
     assert done.exit == 0 and looks[0] <= 2 + done.seconds / 0.1

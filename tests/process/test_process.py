@@ -17,13 +17,25 @@ import pytest
 from _ralph.process import mark, process
 from _ralph.process.process import Control, ProcessResult, run_process
 from tests.conftest import LITTLE_GRACE, Repo
-from tests.scripts import DESCENDANTS, HANGS, KIN, MAKES, WAYS, kinds, own, until, worker_of
+from tests.scripts import (
+    DESCENDANTS,
+    HANGS,
+    KIN,
+    MAKES,
+    WAYS,
+    kinds,
+    own,
+    until,
+    worker_of,
+)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_after_a_normal_end_nothing_is_left_of_any_kind(repo: Repo, way: str) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
-    agent = repo.agent("\n".join(("P('T1.txt').touch()", *kinds(way).values(), "time.sleep(1)")))
+    agent = repo.agent(
+        "\n".join(("P('T1.txt').touch()", *kinds(way).values(), "time.sleep(1)"))
+    )
     assert repo.run(agent, first=WAYS[way] + LITTLE_GRACE)[0] == 0
     assert repo.alive() == []
 
@@ -35,7 +47,9 @@ HIDDEN = "macOS hides the environment of a system program, and it has left its s
     pytest.param("double fork", marks=pytest.mark.xfail(sys.platform == "darwin", reason=HIDDEN, strict=True)),
     pytest.param("cleared environment", marks=pytest.mark.xfail(reason=HIDDEN, strict=True)),
 ])  # fmt: skip
-def test_what_leaves_its_session_and_its_parents_between_two_looks(repo: Repo, kind: str) -> None:
+def test_what_leaves_its_session_and_its_parents_between_two_looks(
+    repo: Repo, kind: str
+) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     agent = repo.agent(f"P('T1.txt').touch()\n{DESCENDANTS[kind]}\ntime.sleep(1)")
     assert repo.run(agent, first=f"{KIN}mark._PAUSE = 600.0")[0] == 0
@@ -44,16 +58,27 @@ def test_what_leaves_its_session_and_its_parents_between_two_looks(repo: Repo, k
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["", "process_group=0", "start_new_session=True"])
-def test_a_server_that_an_agent_left_answers_no_check(repo: Repo, way: str, kind: str) -> None:
+def test_a_server_that_an_agent_left_answers_no_check(
+    repo: Repo, way: str, kind: str
+) -> None:
     """There is no work but this."""
     asked, answer = repo.outside / "asked", repo.outside / "answer"
     repo.plan(
-        {"checks": [f"rm -f {asked} {answer}; touch {asked}; sleep 0.4; test -e {answer}"]},
+        {
+            "checks": [
+                f"rm -f {asked} {answer}; touch {asked}; sleep 0.4; test -e {answer}"
+            ]
+        },
         limits={"attempts": 1},
     )
     server = f"while :; do [ -e {asked} ] && touch {answer}; sleep 0.05; done"
-    agent = repo.agent(f"subprocess.Popen(['sh', '-c', {server!r}], {kind})\nP('x').touch()\ntime.sleep(0.2)")
-    assert (repo.run(agent, first=WAYS[way] + LITTLE_GRACE)[0], repo.passed()) == (4, [])
+    agent = repo.agent(
+        f"subprocess.Popen(['sh', '-c', {server!r}], {kind})\nP('x').touch()\ntime.sleep(0.2)"
+    )
+    assert (repo.run(agent, first=WAYS[way] + LITTLE_GRACE)[0], repo.passed()) == (
+        4,
+        [],
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -64,7 +89,14 @@ def test_news_ends_nothing_but_its_own(repo: Repo, way: str) -> None:
     agent = repo.agent(f"if task == 'T2':\n    exec({works!r})")
     told = f"sleep 600 & touch {repo.outside}/told"
     code, _, printed = repo.run(
-        agent, "--jobs", "2", "--notify", told, "--notify-on", "blocked", first=WAYS[way] + LITTLE_GRACE
+        agent,
+        "--jobs",
+        "2",
+        "--notify",
+        told,
+        "--notify-on",
+        "blocked",
+        first=WAYS[way] + LITTLE_GRACE,
     )
     assert (code, repo.verdicts()) == (4, ["T1 failed", "T2 passed"]), printed
     assert repo.alive() == []
@@ -74,15 +106,23 @@ def test_news_ends_nothing_but_its_own(repo: Repo, way: str) -> None:
 def test_at_the_deadline_nothing_is_left_of_any_kind(repo: Repo, way: str) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     agent = repo.agent("P('T1.txt').touch()\n" + "\n".join(kinds(way).values()) + HANGS)
-    code, _, _ = repo.run(agent, "--agent-timeout", "2s", first=WAYS[way] + LITTLE_GRACE)
-    assert code == 0 and repo.verdicts() == ["T1 passed"]  # its own check went from red to green
+    code, _, _ = repo.run(
+        agent, "--agent-timeout", "2s", first=WAYS[way] + LITTLE_GRACE
+    )
+    assert code == 0 and repo.verdicts() == [
+        "T1 passed"
+    ]  # its own check went from red to green
     assert repo.alive() == []
 
 
 def test_half_of_the_work_at_the_deadline_is_no_pass(repo: Repo) -> None:
     repo.plan({}, checks=["test -f a.txt"])
     code, _, _ = repo.run(
-        repo.agent("P('half').touch()\ntime.sleep(600)"), "--agent-timeout", "1s", "--max-iterations", "1"
+        repo.agent("P('half').touch()\ntime.sleep(600)"),
+        "--agent-timeout",
+        "1s",
+        "--max-iterations",
+        "1",
     )
     assert (code, repo.verdicts(), repo.passed()) == (3, ["T1 timed-out"], [])
 
@@ -97,8 +137,14 @@ def test_a_signal_stops_now_with_a_record_and_nothing_left(
     repo: Repo, number: int, times: int, code: int, stop: str, way: str
 ) -> None:
     repo.plan({"checks": ["false"]})
-    deeds = [deed for kind, deed in kinds(way).items() if kind != "ignores TERM" or number == signal.SIGTERM]
-    agent = repo.agent("\n".join([*deeds, "(OUT / 'hanging').touch()", "time.sleep(600)"]))
+    deeds = [
+        deed
+        for kind, deed in kinds(way).items()
+        if kind != "ignores TERM" or number == signal.SIGTERM
+    ]
+    agent = repo.agent(
+        "\n".join([*deeds, "(OUT / 'hanging').touch()", "time.sleep(600)"])
+    )
     process = repo.start("run", "--agent", agent, first=WAYS[way] + LITTLE_GRACE)
     repo.wait_for("../hanging")
     for _ in range(times):
@@ -115,13 +161,20 @@ def start_with(repo: Repo, first: str, agent: str) -> subprocess.Popen[bytes]:
     """`ralph run` in the background, with Python that it runs before."""
     code = f"{first}\nimport ralph\nralph.main()"
     words = [sys.executable, "-c", code, "run", "-q", "--no-awake", "--agent", agent]
-    return subprocess.Popen(words, cwd=repo.path, env=repo.env, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(
+        words, cwd=repo.path, env=repo.env, stderr=subprocess.DEVNULL
+    )
 
 
 @pytest.mark.parametrize("when", ["in the worker", "in the loop"])
-def test_a_git_that_hangs_is_given_up_when_ralph_is_told_to_stop(repo: Repo, when: str) -> None:
+def test_a_git_that_hangs_is_given_up_when_ralph_is_told_to_stop(
+    repo: Repo, when: str
+) -> None:
     repo.plan({"checks": ["false"]})
-    fake = repo.tool("git", "touch ../hanging ../../../hanging 2> /dev/null; touch $HANGS\nexec sleep 600")
+    fake = repo.tool(
+        "git",
+        "touch ../hanging ../../../hanging 2> /dev/null; touch $HANGS\nexec sleep 600",
+    )
     fake.chmod(0o644)
     repo.env["HANGS"] = str(repo.outside / "hanging")
     arm = f"os.chmod({str(fake)!r}, 0o755)"
@@ -146,23 +199,30 @@ def test_a_worker_that_hears_no_term_is_killed_all_the_same(repo: Repo) -> None:
     process.terminate()
     assert process.wait(20) == 143
     assert repo.alive() == []
-    assert repo.run(repo.agent("P('T1.txt').touch()"))[0] == 0  # what it left was gone on with
+    assert (
+        repo.run(repo.agent("P('T1.txt').touch()"))[0] == 0
+    )  # what it left was gone on with
 
 
 # ---- run_process by itself
 
 
 def run(script: str, tmp_path: Path, **given: Any) -> ProcessResult:
-    options = {"timeout": 30.0, "out": tmp_path / "out", "err": tmp_path / "err", **given}
+    options = {
+        "timeout": 30.0,
+        "out": tmp_path / "out",
+        "err": tmp_path / "err",
+        **given,
+    }
     words = [sys.executable, "-c", script]
-    return run_process(words, cwd=tmp_path, env=dict(os.environ), control=Control(), **options)
+    return run_process(
+        words, cwd=tmp_path, env=dict(os.environ), control=Control(), **options
+    )
 
 
 def test_lines_of_any_length_and_bytes_of_any_kind_arrive_whole(tmp_path: Path) -> None:
     seen: list[bytes] = []
-    script = (
-        "import sys; w = sys.stdout.buffer.write; w(b'x' * 9_000_000 + b'\\n\\xff\\xfe\\n'); w(b'no newline')"
-    )
+    script = "import sys; w = sys.stdout.buffer.write; w(b'x' * 9_000_000 + b'\\n\\xff\\xfe\\n'); w(b'no newline')"
     result = run(script, tmp_path, on_line=lambda line: seen.append(line))
     assert [len(seen[0]), *seen[1:]] == [9_000_000, b"\xff\xfe", b"no newline"]
     assert (result.exit, result.ended) == (0, "itself")
@@ -178,12 +238,29 @@ def test_a_flood_is_kept_as_head_and_tail(tmp_path: Path) -> None:
 
 def test_idle_and_total_deadlines(tmp_path: Path) -> None:
     talks = "import time\nfor _ in range(100): print('.', flush=True); time.sleep(0.1)"
-    assert run(talks, tmp_path, timeout=1.0, idle=lambda: 0.6, on_line=lambda _: None).ended == "deadline"
-    assert run(talks, tmp_path, timeout=9.0, idle=lambda: 0.6, on_line=lambda _: "quiet").ended == "idle"
-    assert run("import time; time.sleep(60)", tmp_path, timeout=9.0, idle=lambda: 0.5).ended == "idle"
+    assert (
+        run(
+            talks, tmp_path, timeout=1.0, idle=lambda: 0.6, on_line=lambda _: None
+        ).ended
+        == "deadline"
+    )
+    assert (
+        run(
+            talks, tmp_path, timeout=9.0, idle=lambda: 0.6, on_line=lambda _: "quiet"
+        ).ended
+        == "idle"
+    )
+    assert (
+        run(
+            "import time; time.sleep(60)", tmp_path, timeout=9.0, idle=lambda: 0.5
+        ).ended
+        == "idle"
+    )
 
 
-def test_a_clock_that_is_set_back_makes_no_wait_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_set_back_makes_no_wait_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     until, looks, real = time.time() + 0.3, iter([0.0]), time.time
     monkeypatch.setattr(time, "time", lambda: real() - next(looks, 3600.0))
     started = time.monotonic()
@@ -191,7 +268,9 @@ def test_a_clock_that_is_set_back_makes_no_wait_longer(monkeypatch: pytest.Monke
     assert time.monotonic() - started < 60
 
 
-def test_a_large_prompt_reaches_a_slow_reader_and_one_that_never_reads(tmp_path: Path) -> None:
+def test_a_large_prompt_reaches_a_slow_reader_and_one_that_never_reads(
+    tmp_path: Path,
+) -> None:
     prompt = b"p" * 3_000_000
     script = "import sys, time; time.sleep(0.3); print(len(sys.stdin.buffer.read()))"
     assert run(script, tmp_path, stdin=prompt).tail.strip() == "3000000"
@@ -200,11 +279,20 @@ def test_a_large_prompt_reaches_a_slow_reader_and_one_that_never_reads(tmp_path:
 
 def test_the_line_handler_can_end_it(tmp_path: Path) -> None:
     script = "import time; print('stop me', flush=True); time.sleep(60)"
-    assert run(script, tmp_path, on_line=lambda line: "stop" if line == b"stop me" else None).ended == "stop"
+    assert (
+        run(
+            script,
+            tmp_path,
+            on_line=lambda line: "stop" if line == b"stop me" else None,
+        ).ended
+        == "stop"
+    )
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
-    result = run_process(["/no/such/program"], cwd=tmp_path, env={}, timeout=1, control=Control())
+    result = run_process(
+        ["/no/such/program"], cwd=tmp_path, env={}, timeout=1, control=Control()
+    )
     assert result.ended == "missing" and result.exit == 127
 
 
@@ -230,14 +318,22 @@ def test_what_forks_while_it_is_hunted_is_found_too(
     monkeypatch.setattr(mark, "ADOPTS", not WAYS[way])
     monkeypatch.setenv("RALPH_RUN_ID", "")
     mark.mark_run("hunted", repo.outside / "notes")
-    endless = "i=0; while [ $i -lt 4000 ]; do sleep 60 & sleep 0.005; i=$((i + 1)); done"
+    endless = (
+        "i=0; while [ $i -lt 4000 ]; do sleep 60 & sleep 0.005; i=$((i + 1)); done"
+    )
     env = {**repo.env, "RALPH_RUN_ID": "hunted"}
     noted = partial(mark.note, os.getpid())
     forks = subprocess.Popen(
-        ["sh", "-c", endless], cwd=repo.path, env=env, start_new_session=True, preexec_fn=noted
+        ["sh", "-c", endless],
+        cwd=repo.path,
+        env=env,
+        start_new_session=True,
+        preexec_fn=noted,
     )
     time.sleep(0.3)
-    assert process.sweep(0.0, kin=mark.left_by_run("hunted", repo.outside / "notes")) == []
+    assert (
+        process.sweep(0.0, kin=mark.left_by_run("hunted", repo.outside / "notes")) == []
+    )
     forks.wait(20)
     assert repo.alive() == []
 
@@ -245,7 +341,9 @@ def test_what_forks_while_it_is_hunted_is_found_too(
 FREEZER = Path("/sys/fs/cgroup/freezer")
 
 
-@pytest.mark.skipif(not os.access(FREEZER, os.W_OK), reason="needs root, and cgroups of version 1")
+@pytest.mark.skipif(
+    not os.access(FREEZER, os.W_OK), reason="needs root, and cgroups of version 1"
+)
 def test_a_frozen_process_is_named(repo: Repo) -> None:
     group = FREEZER / repo.mark
     group.mkdir()
@@ -263,7 +361,9 @@ def test_a_frozen_process_is_named(repo: Repo) -> None:
         return True
 
     try:
-        code, _, printed = repo.run(agent, first=f"{LITTLE_GRACE}; process._KILL_DEADLINE = 0.5")
+        code, _, printed = repo.run(
+            agent, first=f"{LITTLE_GRACE}; process._KILL_DEADLINE = 0.5"
+        )
         assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
         pid = (group / "cgroup.procs").read_text().strip()
         assert pid and f"still running after KILL: {pid}" in repo.read("progress.txt")
@@ -275,7 +375,8 @@ def test_a_frozen_process_is_named(repo: Repo) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_forkers_are_ended(repo: Repo, way: str) -> None:
-    """Each process of a chain lives for some milliseconds: who looks for them must be quick."""
+    """Each process of a chain lives for some milliseconds: who looks for them must be
+    quick."""
     chain = """
         end = time.time() + 30
         for _ in range(40):
@@ -288,7 +389,12 @@ def test_forkers_are_ended(repo: Repo, way: str) -> None:
                 os._exit(0)
     """
     repo.plan(own("T1"))
-    assert repo.run(repo.agent(f"{chain}\n        {MAKES}"), first=WAYS[way] + LITTLE_GRACE)[0] == 0
+    assert (
+        repo.run(
+            repo.agent(f"{chain}\n        {MAKES}"), first=WAYS[way] + LITTLE_GRACE
+        )[0]
+        == 0
+    )
     assert repo.alive() == [] and "after KILL" not in repo.read("progress.txt")
 
 
@@ -302,14 +408,18 @@ def test_without_memory_files_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_full_disk_without_memory_files_is_said_so(repo: Repo) -> None:
-    """Not even an empty temporary file: what tempfile says of that names no file and no disk."""
+    """Not even an empty temporary file: what tempfile says of that names no file and no
+    disk."""
     repo.plan(own("T1"))
     full = "import os, resource; vars(os).pop('memfd_create', 0); "
     full += "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
     for command in (["run", "--agent", "true"], ["status"]):
         done = repo.ralph_anew(*command, first=full)
         assert (done.returncode, len(done.stderr.splitlines())) == (75, 1), done.stderr
-        assert "the disk is full" in done.stderr and "run the same command again" in done.stderr
+        assert (
+            "the disk is full" in done.stderr
+            and "run the same command again" in done.stderr
+        )
 
 
 def test_a_child_is_reaped_once_and_its_status_told() -> None:

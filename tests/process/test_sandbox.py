@@ -1,4 +1,5 @@
-"""The sandbox: what programs in it can and cannot see, change, reach and leave behind."""
+"""The sandbox: what programs in it can and cannot see, change, reach and leave
+behind."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def works() -> str:
     try:
         with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
             folder = Path(name)
-            wrap = stack.enter_context(bubblewrap([], [], {}, folder, True).started(folder, None))
+            wrap = stack.enter_context(
+                bubblewrap([], [], {}, folder, True).started(folder, None)
+            )
             tried = subprocess.run(wrap(["true"], {}), capture_output=True, text=True)
     except BadInput as error:
         return str(error)
@@ -54,14 +57,28 @@ def sees(path): return bool(P(path).read_bytes() if P(path).is_file() else os.li
 
 @pytest.fixture
 def boxed() -> Iterator[Repo]:
-    """A repository whose HOME holds things to steal, not below /tmp, which is another one inside;
-    the agent is a script beside the repository."""
+    """A repository whose HOME holds things to steal, not below /tmp, which is another
+    one inside; the agent is a script beside the repository."""
     folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
     repo = Repo(folder)
     home = repo.outside / "home"
-    secrets = (".ssh/id_rsa", ".aws/credentials", ".netrc", ".config/gh/hosts.yml", ".claude/secret")
+    secrets = (
+        ".ssh/id_rsa",
+        ".aws/credentials",
+        ".netrc",
+        ".config/gh/hosts.yml",
+        ".claude/secret",
+    )
     own = (".mine/config", ".mine/login", ".mine/projects/talk")
-    for name in (*secrets, *own, ".cache/pip/x", "letters/x", ".local/bin/x", "tools/bin/x", "tools/lib/x"):
+    for name in (
+        *secrets,
+        *own,
+        ".cache/pip/x",
+        "letters/x",
+        ".local/bin/x",
+        "tools/bin/x",
+        "tools/lib/x",
+    ):
         repo.write(f"../home/{name}", "secret")
     repo.write("../home/.gitconfig", "[user]\n\tnickname = me\n")
     (repo.outside / "neighbour.txt").write_text("a neighbour")
@@ -75,14 +92,19 @@ def boxed() -> Iterator[Repo]:
 
 
 def mine(repo: Repo, script: str, **top: Any) -> str:
-    """The agent `mine`, whose row stands in the plan: a script that says what it could do."""
-    path = repo.write("../agent.py", f"{HELPERS}\n{script}\njson.dump(said, open('said.json', 'w'))\n")
+    """The agent `mine`, whose row stands in the plan: a script that says what it could
+    do."""
+    path = repo.write(
+        "../agent.py", f"{HELPERS}\n{script}\njson.dump(said, open('said.json', 'w'))\n"
+    )
     row = {"argv": ["mine", "{args}"], "config": [".mine"], "login": [".mine/login"]}
     repo.plan({"checks": ["test -f said.json"]}, agents={"mine": row}, **top)
     return str(repo.program("../mine", f"exec {PYTHON} {path.resolve()}"))
 
 
-def inside(repo: Repo, script: str, hook: str = "", **top: Any) -> tuple[int, dict[str, bool], str]:
+def inside(
+    repo: Repo, script: str, hook: str = "", **top: Any
+) -> tuple[int, dict[str, bool], str]:
     """Run an agent in the sandbox; what it says that it could do."""
     agent = mine(repo, script, **top)
     if hook:
@@ -151,14 +173,18 @@ can("find an ssh agent", lambda: os.environ["SSH_AUTH_SOCK"])
     assert [what for what, could in said.items() if could] == wanted
     assert len(said) == len(wanted) + 24
     assert not Path("/tmp/scratch").exists() and boxed.read("a.txt") == "a\n"
-    assert boxed.read("../home/.mine/config") == "secret" and not Path(home, "x").exists()
+    assert (
+        boxed.read("../home/.mine/config") == "secret" and not Path(home, "x").exists()
+    )
     os.unlink(neighbour)
 
 
 RENEWS = "P(f'{os.environ[\"HOME\"]}/.mine/login').write_text('renewed')"
 
 
-def test_only_a_login_comes_back_from_the_copy_of_an_agent_s_configuration(boxed: Repo) -> None:
+def test_only_a_login_comes_back_from_the_copy_of_an_agent_s_configuration(
+    boxed: Repo,
+) -> None:
     code, _, printed = inside(boxed, RENEWS)
     assert code == 0, printed
     assert boxed.read("../home/.mine/login") == "renewed"
@@ -172,7 +198,9 @@ def test_a_check_cannot_leave_a_login(boxed: Repo) -> None:
     assert boxed.read("../home/.mine/login") == "secret"
 
 
-def test_a_login_that_was_renewed_before_a_kill_of_everything_comes_back(boxed: Repo) -> None:
+def test_a_login_that_was_renewed_before_a_kill_of_everything_comes_back(
+    boxed: Repo,
+) -> None:
     agent = mine(boxed, f"{RENEWS}\nP('hanging').touch(); time.sleep(600)")
     process = boxed.start("run", "--agent", agent, "--sandbox", "bwrap")
     boxed.wait_for(str(boxed.workspace / "hanging"))
@@ -183,8 +211,12 @@ def test_a_login_that_was_renewed_before_a_kill_of_everything_comes_back(boxed: 
     assert code == 0 and boxed.read("../home/.mine/login") == "renewed", printed
 
 
-@pytest.mark.parametrize(("network", "reached"), [({}, True), ({"network": False}, False)])
-def test_the_network_can_be_cut(boxed: Repo, network: dict[str, Any], reached: bool) -> None:
+@pytest.mark.parametrize(
+    ("network", "reached"), [({}, True), ({"network": False}, False)]
+)
+def test_the_network_can_be_cut(
+    boxed: Repo, network: dict[str, Any], reached: bool
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         connect = f"can('connect', lambda: socket.create_connection(('127.0.0.1', {port}), 3))"
@@ -200,7 +232,8 @@ def test_a_cut_network_is_not_forgotten_without_the_sandbox(repo: Repo) -> None:
 
 def test_checks_setup_and_hooks_are_inside_too(boxed: Repo) -> None:
     home = boxed.env["HOME"]
-    steal = f"test ! -e {home}/.ssh/id_rsa && test ! -e {home}/.mine && test ! -e {boxed.outside}/./repo/prd.json"  # a path that is not seen to be home
+    # a path that is not seen to be home
+    steal = f"test ! -e {home}/.ssh/id_rsa && test ! -e {home}/.mine && test ! -e {boxed.outside}/./repo/prd.json"
     hook = f"{steal} && echo formatted >> a.txt && git add a.txt"
     code, _, printed = inside(boxed, "", hook, setup=steal, checks=[steal])
     assert code == 0, printed
@@ -208,29 +241,48 @@ def test_checks_setup_and_hooks_are_inside_too(boxed: Repo) -> None:
 
 
 @pytest.mark.parametrize("escape", ["subprocess.Popen(['sleep', '600'], start_new_session=True, env={})", "os.fork() or (os.setsid(), os.fork() or time.sleep(600))"])  # fmt: skip
-def test_nothing_outlives_an_attempt_or_a_kill_of_loop_and_worker(boxed: Repo, escape: str) -> None:
+def test_nothing_outlives_an_attempt_or_a_kill_of_loop_and_worker(
+    boxed: Repo, escape: str
+) -> None:
     code, _, printed = inside(boxed, escape)
     assert code == 0 and boxed.alive() == [], printed
-    boxed.plan({"checks": ["false"]}, agents=json.loads(boxed.read("prd.json"))["agents"])
-    boxed.write("../agent.py", f"{HELPERS}\n{escape}\nP('hanging').touch(); time.sleep(600)")
-    process = boxed.start("run", "--agent", str(boxed.outside / "mine"), "--sandbox", "bwrap")
+    boxed.plan(
+        {"checks": ["false"]}, agents=json.loads(boxed.read("prd.json"))["agents"]
+    )
+    boxed.write(
+        "../agent.py", f"{HELPERS}\n{escape}\nP('hanging').touch(); time.sleep(600)"
+    )
+    process = boxed.start(
+        "run", "--agent", str(boxed.outside / "mine"), "--sandbox", "bwrap"
+    )
     boxed.wait_for(str(boxed.workspace / "hanging"))
-    sleepers = [one for one in boxed.alive() if "sleep" in " ".join(one.cmdline()) or one.name() == "bwrap"]
+    sleepers = [
+        one
+        for one in boxed.alive()
+        if "sleep" in " ".join(one.cmdline()) or one.name() == "bwrap"
+    ]
     assert sleepers
     for half in [process.pid, *(one.pid for one in boxed.alive() if is_ralph(one))]:
         os.kill(half, 9)
     process.wait(10)
     end = time.monotonic() + 10
-    while any(one.is_running() and one.status() != "zombie" for one in sleepers) and time.monotonic() < end:
+    while (
+        any(one.is_running() and one.status() != "zombie" for one in sleepers)
+        and time.monotonic() < end
+    ):
         time.sleep(0.05)
-    assert not [one for one in sleepers if one.is_running() and one.status() != "zombie"]
+    assert not [
+        one for one in sleepers if one.is_running() and one.status() != "zombie"
+    ]
 
 
 def test_an_agent_that_enforces_nothing_may_run_inside(boxed: Repo) -> None:
     pi = boxed.program("../pi", f"echo $* > args\nexec {PYTHON} -c 'print(1)'")
     assert boxed.run(str(pi))[0] == 5
     code, _, printed = boxed.run(str(pi), "--sandbox", "bwrap", "--once")
-    assert code == 3 and (boxed.workspace / "args").read_text().startswith("-p --mode json"), printed
+    assert code == 3 and (boxed.workspace / "args").read_text().startswith(
+        "-p --mode json"
+    ), printed
 
 
 def test_a_virtual_environment_and_node_s_programs_work_inside(boxed: Repo) -> None:
@@ -245,9 +297,7 @@ def test_a_virtual_environment_and_node_s_programs_work_inside(boxed: Repo) -> N
 def test_a_linked_worktree_is_hidden_where_git_keeps_it_too(boxed: Repo) -> None:
     boxed.git("worktree", "add", "-q", str(boxed.outside / "tree"), "-b", "side")
     main, boxed.path = boxed.path, boxed.outside / "tree"
-    script = (
-        f"can('read', lambda: sees('{main}/.git/config'))\ncan('see', lambda: sees('{boxed.path}/prd.json'))"
-    )
+    script = f"can('read', lambda: sees('{main}/.git/config'))\ncan('see', lambda: sees('{boxed.path}/prd.json'))"
     code, _, printed = inside(boxed, script)
     assert code == 0, printed
     assert json.loads(boxed.landed("said.json")) == {"read": False, "see": False}
@@ -274,11 +324,19 @@ def test_without_bubblewrap_it_does_not_start(repo: Repo) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"), [("sleep 9", "timed out"), ("echo no >&2; exit 1", "failed with exit 1 (0.0 s): no")]
+    ("body", "said"),
+    [
+        ("sleep 9", "timed out"),
+        ("echo no >&2; exit 1", "failed with exit 1 (0.0 s): no"),
+    ],
 )
-def test_a_bubblewrap_that_hangs_or_fails_is_one_line(repo: Repo, body: str, said: str) -> None:
+def test_a_bubblewrap_that_hangs_or_fails_is_one_line(
+    repo: Repo, body: str, said: str
+) -> None:
     repo.plan({"checks": ["true"]})
     repo.tool("bwrap", body)
     first = "from _ralph.loop import behind; behind._PATIENCE = 0.5"
     done = repo.ralph("run", "--agent", "true", "--sandbox", "bwrap", first=first)
-    assert done.returncode == 2 and said in done.stderr and "unexpected" not in done.stderr, done.stderr
+    assert (
+        done.returncode == 2 and said in done.stderr and "unexpected" not in done.stderr
+    ), done.stderr

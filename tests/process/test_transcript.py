@@ -1,4 +1,5 @@
-"""A transcript holds the beginning and the end, and no disk that fails stops what it follows."""
+"""A transcript holds the beginning and the end, and no disk that fails stops what it
+follows."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ def test_below_the_cap_all_is_kept(tmp_path: Path, piece: int) -> None:
     with Transcript(tmp_path / "log", 1000) as log:
         for at in range(0, len(data), piece):
             log.write(data[at : at + piece])
-    assert (tmp_path / "log").read_bytes() == data and (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "log").read_bytes() == data and (
+        tmp_path / "log"
+    ).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("size", [1001, 5000, 100_000])
@@ -27,8 +30,15 @@ def test_beyond_it_the_middle_is_cut_and_counted(tmp_path: Path, size: int) -> N
     found = (tmp_path / "log").read_bytes()
     head, _, rest = found.partition(b"\n[")
     cut, _, end = rest.partition(b" bytes cut here]\n")
-    assert head == data[:125] and data.endswith(end) and len(end) >= 125 and len(found) < 1200
-    assert size <= 125 + int(cut) + len(end) <= size * 1.05  # the words in between are counted, too
+    assert (
+        head == data[:125]
+        and data.endswith(end)
+        and len(end) >= 125
+        and len(found) < 1200
+    )
+    assert (
+        size <= 125 + int(cut) + len(end) <= size * 1.05
+    )  # the words in between are counted, too
 
 
 def test_what_stands_in_its_place_is_no_way_out(tmp_path: Path) -> None:
@@ -36,7 +46,9 @@ def test_what_stands_in_its_place_is_no_way_out(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to(tmp_path / "mine")
     with Transcript(tmp_path / "log", 1000) as log:
         log.write(b"theirs")
-    assert (tmp_path / "mine").read_text() == "mine" and (tmp_path / "log").read_text() == "theirs"
+    assert (tmp_path / "mine").read_text() == "mine" and (
+        tmp_path / "log"
+    ).read_text() == "theirs"
 
 
 @pytest.mark.parametrize("path", ["/dev/full/no", "no-such-folder/log"])

@@ -1,4 +1,5 @@
-"""The report in a real browser: no error, nothing wider than a phone, and everything can be read."""
+"""The report in a real browser: no error, nothing wider than a phone, and everything
+can be read."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ from tests.conftest import Repo
 from tests.show.test_report import a_hostile_run, a_night, many, report, side_by_side
 
 pytestmark = pytest.mark.browser
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+    None,
+)
 PAGES: dict[str, Callable[[Repo], None]] = {
     "empty": lambda repo: repo.plan({"checks": ["false"]}),
     "night": a_night,
@@ -31,8 +35,9 @@ PAGES: dict[str, Callable[[Repo], None]] = {
 }
 WIDTHS = (375, 1200)
 
-# Put into a copy of the page, whose policy would refuse it, in a frame, because a window cannot be
-# as narrow as a phone: writes what it measured into the <title> of the page around it.
+# Put into a copy of the page, whose policy would refuse it, in a frame, because a
+# window cannot be as narrow as a phone: writes what it measured into the <title> of the
+# page around it.
 PROBE = """
 addEventListener("load", () => {
   const closed = document.documentElement.scrollHeight;
@@ -76,7 +81,8 @@ def _chromium() -> None:
 
 
 def browse(page: Path, *words: str) -> tuple[str, str]:
-    """What headless Chromium prints for `page` with these options: stdout, and the console's lines."""
+    """What headless Chromium prints for `page` with these options: stdout, and the
+    console's lines."""
     profile = page.parent / "profile"
     options = [
         "--headless", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}",
@@ -102,16 +108,22 @@ def measure(page: Path, width: int, dark: bool) -> dict[str, Any]:
     """The probe's figures of a copy of `page`."""
     source = page.read_text("utf-8")
     source = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", source)
-    source = source.replace("@media (prefers-color-scheme: dark)", f"@media {'all' if dark else 'not all'}")
+    source = source.replace(
+        "@media (prefers-color-scheme: dark)", f"@media {'all' if dark else 'not all'}"
+    )
     copy = page.with_name("probed.html")
-    copy.write_text(source.replace("</head>", f"<script>{PROBE}</script></head>"), "utf-8")
+    copy.write_text(
+        source.replace("</head>", f"<script>{PROBE}</script></head>"), "utf-8"
+    )
     around = page.with_name("around.html")
     around.write_text(
         f'<title></title><iframe src="{copy.name}" width="{width}" height="900" frameborder="0">'
     )
     out, console = browse(around, "--dump-dom", "--allow-file-access-from-files")
     assert console == ""
-    found: dict[str, Any] = json.loads(html.unescape(re.findall("<title>(.*?)</title>", out, re.DOTALL)[0]))
+    found: dict[str, Any] = json.loads(
+        html.unescape(re.findall("<title>(.*?)</title>", out, re.DOTALL)[0])
+    )
     return found
 
 
@@ -142,7 +154,9 @@ def test_no_message_on_the_console(shown: tuple[Path, dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_it_fits_and_can_be_read(shown: tuple[Path, dict[str, Any]], width: int, dark: bool) -> None:
+def test_it_fits_and_can_be_read(
+    shown: tuple[Path, dict[str, Any]], width: int, dark: bool
+) -> None:
     page, status = shown
     found = measure(page, width, dark)
     assert found["width"] == width
@@ -165,8 +179,12 @@ def test_a_script_would_be_refused_and_seen(night: Path) -> None:
 
 def test_what_is_too_wide_or_too_faint_would_be_seen(night: Path) -> None:
     copy = night.with_name("spoilt.html")
-    spoilt = '<main><p style="width: 2000px; color: #777; background: #888">wide and faint'
-    copy.write_text(night.read_text("utf-8").replace("<main>", f"{spoilt}</p>"), "utf-8")
+    spoilt = (
+        '<main><p style="width: 2000px; color: #777; background: #888">wide and faint'
+    )
+    copy.write_text(
+        night.read_text("utf-8").replace("<main>", f"{spoilt}</p>"), "utf-8"
+    )
     found = measure(copy, 375, dark=False)
     assert found["scroll"] > 375 and found["wide"] and found["faint"]
 

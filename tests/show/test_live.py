@@ -1,4 +1,5 @@
-"""The run as people see it: on a terminal (an emulated one), under cron, with nobody reading."""
+"""The run as people see it: on a terminal (an emulated one), under cron, with nobody
+reading."""
 
 from __future__ import annotations
 
@@ -36,18 +37,23 @@ TEXTS = [
 
 
 def says(number: int, words: str, tool: str = "") -> str:
-    """An event of claude's with these words, a tool, and 1000 tokens for each message so far."""
+    """An event of claude's with these words, a tool, and 1000 tokens for each message
+    so far."""
     content: list[dict[str, Any]] = [{"type": "text", "text": words}]
     if tool:
         content.append({"type": "tool_use", "name": "Bash", "input": {"command": tool}})
     usage = {"input_tokens": 1000, "output_tokens": 10}
     return json.dumps(
-        {"type": "assistant", "message": {"id": f"m{number}", "content": content, "usage": usage}}
+        {
+            "type": "assistant",
+            "message": {"id": f"m{number}", "content": content, "usage": usage},
+        }
     )
 
 
 class Terminal:
-    """ralph on a terminal of its own; `screen` is what a person sees, `bytes` what was sent."""
+    """ralph on a terminal of its own; `screen` is what a person sees, `bytes` what was
+    sent."""
 
     def __init__(self, repo: Repo, *words: str, columns: int = 60, **env: str) -> None:
         self.screen = pyte.Screen(columns, 200)
@@ -63,7 +69,9 @@ class Terminal:
         os.close(slave)
 
     def resize(self, columns: int) -> None:
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 200, columns, 0, 0))
+        fcntl.ioctl(
+            self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 200, columns, 0, 0)
+        )
 
     def read(self, until: Callable[[], bool], timeout: float = 20) -> None:
         end = time.monotonic() + timeout
@@ -86,28 +94,38 @@ class Terminal:
 
 
 def talker(repo: Repo, script: str = "") -> str:
-    said = "\n".join(f"print({says(i, words, f'pytest {i}')!r}, flush=True)" for i, words in enumerate(TEXTS))
-    result = (
-        '{"type":"result","is_error":false,"result":"ok","total_cost_usd":0.25,"usage":{"input_tokens":5}}'
+    said = "\n".join(
+        f"print({says(i, words, f'pytest {i}')!r}, flush=True)"
+        for i, words in enumerate(TEXTS)
     )
+    result = '{"type":"result","is_error":false,"result":"ok","total_cost_usd":0.25,"usage":{"input_tokens":5}}'
     return speaker(repo, f"{said}\n{script}\nP('T1.txt').touch(); print({result!r})")
 
 
 def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
-    plan(repo, {"checks": ["test -f T1.txt"]}, {"checks": ["test -f T1.txt"], "dependsOn": ["T1"]})
+    plan(
+        repo,
+        {"checks": ["test -f T1.txt"]},
+        {"checks": ["test -f T1.txt"], "dependsOn": ["T1"]},
+    )
     wait = "while not (OUT / 'go').exists(): time.sleep(0.05)"
     seen = Terminal(repo, "--agent", talker(repo, wait), "--once")
     seen.read(lambda: re.search(r"idle [2-5] s", "\n".join(seen.lines())) is not None)
     lines = seen.lines()
-    assert re.fullmatch(r"T1( task 1)? \| attempt 1 of 3 \| \d s \| idle \d s \| 5\.0k tokens", lines[-2]), (
-        lines[-2]
-    )
+    assert re.fullmatch(
+        r"T1( task 1)? \| attempt 1 of 3 \| \d s \| idle \d s \| 5\.0k tokens",
+        lines[-2],
+    ), lines[-2]
     assert re.fullmatch(r"0 of 2 passed \| \d s, limit \d\d:\d\d", lines[-1]), lines[-1]
     assert "  | I look around first." in lines
     assert "  $ Bash pytest 0" in lines
     assert "  | red, a bell , and right to left" in lines
     assert "  | three" in lines and "  | four" not in lines
-    assert [line[-3:] for line in lines if "x" * 40 in line or "日本" in line.replace(" ", "")] == ["..."] * 2
+    assert [
+        line[-3:]
+        for line in lines
+        if "x" * 40 in line or "日本" in line.replace(" ", "")
+    ] == ["..."] * 2
     (repo.outside / "go").touch()
     assert seen.finish() == 0
     lines = seen.lines()
@@ -123,14 +141,21 @@ def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
         (35, "US-001 | agent | 2 min 5 s"),
     ],
 )
-def test_the_row_of_a_worker_has_as_much_of_the_title_as_fits(columns: int, row: str) -> None:
+def test_the_row_of_a_worker_has_as_much_of_the_title_as_fits(
+    columns: int, row: str
+) -> None:
     since = time.monotonic() - 125
-    assert Row("US-001", "Sort all prices by currency", "agent", since).words(columns) == row
+    assert (
+        Row("US-001", "Sort all prices by currency", "agent", since).words(columns)
+        == row
+    )
 
 
 def waiter(repo: Repo) -> str:
     """An agent that says a word, waits until it may go on, and does its task."""
-    result = json.dumps({"type": "result", "is_error": False, "total_cost_usd": 0.25, "usage": {}})
+    result = json.dumps(
+        {"type": "result", "is_error": False, "total_cost_usd": 0.25, "usage": {}}
+    )
     return speaker(
         repo,
         f"print({says(1, 'hm')!r}, flush=True)\nwhile not (OUT / 'go').exists(): time.sleep(0.05)\n"
@@ -139,29 +164,55 @@ def waiter(repo: Repo) -> str:
 
 
 def test_several_workers_have_a_row_each_and_a_stop_is_seen(repo: Repo) -> None:
-    plan(repo, *[{"checks": [f"sleep 0.3; test -f T{n}.txt"]} for n in (1, 2, 3, 4)], checks=["true"])
+    plan(
+        repo,
+        *[{"checks": [f"sleep 0.3; test -f T{n}.txt"]} for n in (1, 2, 3, 4)],
+        checks=["true"],
+    )
     agent, go = waiter(repo), repo.outside / "go"
     go.touch()
-    assert repo.run(agent, "--once", "--task", "T4")[0] == 0  # else nobody knows what an attempt costs
+    assert (
+        repo.run(agent, "--once", "--task", "T4")[0] == 0
+    )  # else nobody knows what an attempt costs
     go.unlink()
     seen = Terminal(repo, "--jobs", "3", "--max-usd", "5", "--agent", agent)
     seen.read(lambda: sum("1.0k tokens" in line for line in seen.lines()) == 3)
     *above, _, _, _, _ = seen.lines()
     for number, row in enumerate(seen.lines()[-4:-1], 1):
         assert re.fullmatch(
-            rf"T{number}( task \d)? \| attempt 1 of 3 \| \d+ s \| idle \d+ s \| 1\.0k tokens", row
+            rf"T{number}( task \d)? \| attempt 1 of 3 \| \d+ s \| idle \d+ s \| 1\.0k tokens",
+            row,
         ), row
-    assert re.fullmatch(r"1 of 4 passed \| \$0\.00 of \$5\.00 \| \d+ s, limit \d\d:\d\d", seen.lines()[-1])
+    assert re.fullmatch(
+        r"1 of 4 passed \| \$0\.00 of \$5\.00 \| \d+ s, limit \d\d:\d\d",
+        seen.lines()[-1],
+    )
     assert b"T3 task 3 | in line for a clean room | 0 s" in seen.bytes
-    assert "  | T2: hm" in above and not any(" s" in line and "idle" in line for line in above)
-    assert not any(line.startswith("running checks") for line in seen.lines())  # those before the work
+    assert "  | T2: hm" in above and not any(
+        " s" in line and "idle" in line for line in above
+    )
+    assert not any(
+        line.startswith("running checks") for line in seen.lines()
+    )  # those before the work
     seen.process.send_signal(signal.SIGINT)
-    seen.read(lambda: seen.lines()[-1].startswith("stopping | 1 of 4 passed | $0.00 of $5.00"), timeout=5)
+    seen.read(
+        lambda: seen.lines()[-1].startswith(
+            "stopping | 1 of 4 passed | $0.00 of $5.00"
+        ),
+        timeout=5,
+    )
     assert seen.lines()[-1].startswith("stopping | ")
     go.touch()
     assert seen.finish() == 130
-    assert sorted(repo.verdicts()) == ["T1 passed", "T2 passed", "T3 passed", "T4 passed"]
-    assert not any(" | idle" in line or line.startswith("stopping |") for line in seen.lines())
+    assert sorted(repo.verdicts()) == [
+        "T1 passed",
+        "T2 passed",
+        "T3 passed",
+        "T4 passed",
+    ]
+    assert not any(
+        " | idle" in line or line.startswith("stopping |") for line in seen.lines()
+    )
 
 
 def test_ralph_stop_is_seen_too(repo: Repo) -> None:
@@ -170,7 +221,9 @@ def test_ralph_stop_is_seen_too(repo: Repo) -> None:
     seen.read(lambda: "idle" in "\n".join(seen.lines()))
     assert repo.ralph("stop").returncode == 0
     seen.read(lambda: seen.lines()[-1].startswith("stopping | "), timeout=5)
-    assert re.fullmatch(r"stopping \| 0 of 1 passed( \| \d+ s)?", seen.lines()[-1]), seen.lines()[-1]
+    assert re.fullmatch(r"stopping \| 0 of 1 passed( \| \d+ s)?", seen.lines()[-1]), (
+        seen.lines()[-1]
+    )
     (repo.outside / "go").touch()
     assert seen.finish() == 3
 
@@ -178,7 +231,11 @@ def test_ralph_stop_is_seen_too(repo: Repo) -> None:
 def test_lines_that_a_narrower_terminal_has_broken_are_taken_away(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
     seen = Terminal(repo, "--agent", waiter(repo), columns=100)
-    seen.read(lambda: re.search(r"idle \d s \| 1.0k tokens", "\n".join(seen.lines())) is not None)
+    seen.read(
+        lambda: (
+            re.search(r"idle \d s \| 1.0k tokens", "\n".join(seen.lines())) is not None
+        )
+    )
     rows, before = seen.lines()[-2:], len(seen.bytes)
     seen.resize(30)
     seen.read(lambda: b"A\x1b[J" in seen.bytes[before:], timeout=5)
@@ -189,9 +246,12 @@ def test_lines_that_a_narrower_terminal_has_broken_are_taken_away(repo: Repo) ->
 
 
 @pytest.mark.parametrize(
-    ("no_color", "allowed"), [("", rb"\x1b\[([JK]|\d+[Am])"), ("1", rb"\x1b\[([JK]|\d+A)")]
+    ("no_color", "allowed"),
+    [("", rb"\x1b\[([JK]|\d+[Am])"), ("1", rb"\x1b\[([JK]|\d+A)")],
 )
-def test_nothing_but_its_own_escapes_reaches_the_terminal(repo: Repo, no_color: str, allowed: bytes) -> None:
+def test_nothing_but_its_own_escapes_reaches_the_terminal(
+    repo: Repo, no_color: str, allowed: bytes
+) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
     seen = Terminal(repo, "--agent", talker(repo), NO_COLOR=no_color)
     seen.finish()
@@ -201,7 +261,9 @@ def test_nothing_but_its_own_escapes_reaches_the_terminal(repo: Repo, no_color: 
 
 
 @pytest.mark.parametrize("columns", [20, 60, 200])
-def test_no_line_of_the_agent_is_wider_than_the_terminal(repo: Repo, columns: int) -> None:
+def test_no_line_of_the_agent_is_wider_than_the_terminal(
+    repo: Repo, columns: int
+) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
     seen = Terminal(repo, "--agent", talker(repo), columns=columns)
     seen.finish()
@@ -224,7 +286,9 @@ def test_what_a_log_file_gets(repo: Repo, words: list[str], shown: int) -> None:
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert "\x1b" not in done.stdout and "idle" not in done.stdout
-    assert sum('"type": "assistant"' in line for line in lines) == (len(TEXTS) if shown else 0)
+    assert sum('"type": "assistant"' in line for line in lines) == (
+        len(TEXTS) if shown else 0
+    )
     assert len(lines) == 0 if words == ["-q"] else 5 <= len(lines) <= 10 + shown
     assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d |\{", line) for line in lines)
 
@@ -245,7 +309,11 @@ def test_a_wait_is_shown_with_the_time_that_it_ends(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
     limit = '{"type":"result","is_error":true,"terminal_reason":"api_error","result":"limited","usage":{}}'
     seen = Terminal(repo, "--agent", speaker(repo, f"print({limit!r})"), columns=100)
-    seen.read(lambda: bool(re.search(r"waiting until \d\d:\d\d:\d\d \| \d+ s", "\n".join(seen.lines()))))
+    seen.read(
+        lambda: bool(
+            re.search(r"waiting until \d\d:\d\d:\d\d \| \d+ s", "\n".join(seen.lines()))
+        )
+    )
     assert re.match(r"waiting until \d\d:\d\d:\d\d \| \d+ s$", seen.lines()[-2])
     assert re.match(r"0 of 1 passed \| \d+ s, limit \d\d:\d\d$", seen.lines()[-1])
     seen.process.send_signal(signal.SIGINT)
@@ -256,7 +324,9 @@ def test_a_killed_worker_costs_its_attempt_and_the_terminal_goes_on(repo: Repo) 
     plan(repo, {"checks": ["test -f T1.txt"]})
     hangs_once = "if not (OUT / 'on').exists(): (OUT / 'on').touch(); time.sleep(60)"
     seen = Terminal(repo, "--no-awake", "--agent", talker(repo, hangs_once))
-    seen.read(lambda: (repo.outside / "on").exists() and "idle" in "\n".join(seen.lines()))
+    seen.read(
+        lambda: (repo.outside / "on").exists() and "idle" in "\n".join(seen.lines())
+    )
     (worker,) = psutil.Process(seen.process.pid).children()
     worker.kill()
     assert seen.finish() == 0
@@ -273,7 +343,9 @@ def test_who_stops_reading_holds_nobody_where_dev_fd_is_a_copy(
     real = os.open
 
     def copied(path: Any, flags: int) -> int:
-        return os.dup(int(path[8:])) if path.startswith("/dev/fd/") else real(path, flags)
+        return (
+            os.dup(int(path[8:])) if path.startswith("/dev/fd/") else real(path, flags)
+        )
 
     read, write = pty.openpty() if kind == "terminal" else os.pipe()
     monkeypatch.setattr(os, "open", copied)

@@ -1,4 +1,5 @@
-"""`ralph report`: the page is true, whole and small, and nothing that stands on it can act."""
+"""`ralph report`: the page is true, whole and small, and nothing that stands on it can
+act."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ ATTRIBUTES = {
 
 
 class Page(HTMLParser):
-    """A strict reader: tags balance, and there is no element or attribute that could act."""
+    """A strict reader: tags balance, and there is no element or attribute that could
+    act."""
 
     def __init__(self, source: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -43,14 +45,29 @@ class Page(HTMLParser):
         self.close()
         assert self.open == []
         assert self.headings[0] == 1 and self.headings.count(1) == 1
-        assert all(b - a <= 1 for a, b in zip(self.headings, self.headings[1:], strict=False))
+        assert all(
+            b - a <= 1 for a, b in zip(self.headings, self.headings[1:], strict=False)
+        )
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag not in ("script", "img", "iframe", "object", "link", "form", "base", "b1"), self.getpos()
+        assert tag not in (
+            "script",
+            "img",
+            "iframe",
+            "object",
+            "link",
+            "form",
+            "base",
+            "b1",
+        ), self.getpos()
         found = dict(attrs)
         assert len(found) == len(attrs)
         for name, value in found.items():
-            assert re.fullmatch(ATTRIBUTES[name], value or "", re.DOTALL), (tag, name, value)
+            assert re.fullmatch(ATTRIBUTES[name], value or "", re.DOTALL), (
+                tag,
+                name,
+                value,
+            )
         if re.fullmatch(r"h\d", tag):
             self.headings.append(int(tag[1]))
         if tag == "data":
@@ -118,8 +135,12 @@ NIGHT = """
 
 
 def a_night(repo: Repo) -> None:
-    """One task passes, one is blocked with a question, one waits for it, one has failed, one is open."""
-    owns = [[{"name": "own", "run": f"cat T{i}.txt; grep -q good T{i}.txt"}] for i in range(7)]
+    """One task passes, one is blocked with a question, one waits for it, one has
+    failed, one is open."""
+    owns = [
+        [{"name": "own", "run": f"cat T{i}.txt; grep -q good T{i}.txt"}]
+        for i in range(7)
+    ]
     tasks: list[dict[str, Any]] = [{"checks": own} for own in owns[1:]]
     tasks[2] |= {"dependsOn": ["T2"]}
     tasks[5] |= {"passes": True, "checks": ["test -f a.txt"]}
@@ -144,22 +165,37 @@ def night(one_night: Repo) -> Repo:
     return one_night.again()
 
 
-def record(event: str, at: float, run: str = "r1", plan: str = "p@", **fields: Any) -> dict[str, Any]:
+def record(
+    event: str, at: float, run: str = "r1", plan: str = "p@", **fields: Any
+) -> dict[str, Any]:
     return {"v": 2, "time": at, "event": event, "plan": plan, "run": run, **fields}
 
 
 def attempt(
-    number: int, at: float, task: str = "T1", verdict: str = "failed", took: float = 60, **fields: Any
+    number: int,
+    at: float,
+    task: str = "T1",
+    verdict: str = "failed",
+    took: float = 60,
+    **fields: Any,
 ) -> list[dict[str, Any]]:
     """A start and its verdict, as ralph writes them."""
-    same: dict[str, Any] = {"iteration": number, "attempt": 1, "task": task, "title": f"task {task[1:]}"}
+    same: dict[str, Any] = {
+        "iteration": number,
+        "attempt": 1,
+        "task": task,
+        "title": f"task {task[1:]}",
+    }
     ended = {"verdict": verdict, "seconds": took, **same, **fields}
     by = {"run": fields["run"]} if "run" in fields else {}
     return [record("start", at, **same, **by), record("verdict", at + took, **ended)]
 
 
 def write_records(repo: Repo, records: list[dict[str, Any]]) -> None:
-    lines = [json.dumps(entry).replace("<", "\\u003c").replace(">", "\\u003e") for entry in records]
+    lines = [
+        json.dumps(entry).replace("<", "\\u003c").replace(">", "\\u003e")
+        for entry in records
+    ]
     repo.write("progress.txt", "".join(f"<!-- ralph {line} -->\n" for line in lines))
 
 
@@ -169,27 +205,47 @@ def write_records(repo: Repo, records: list[dict[str, Any]]) -> None:
 def test_the_page_of_a_night(night: Repo) -> None:
     shown = page(night)
     numbers_are_those_of_status(night, shown)
-    assert "The last run stopped" in shown.text and "limit reached: 4 iterations" in shown.text
+    assert (
+        "The last run stopped" in shown.text
+        and "limit reached: 4 iterations" in shown.text
+    )
     assert "2 of 6" in shown.text and "1 marked by hand" in shown.text
     needs = shown.section("Needs you", "Passed")
-    assert needs.count("Which price table? Proposed: the new one.") == 1 and "it asks: Which" in needs
+    assert (
+        needs.count("Which price table? Proposed: the new one.") == 1
+        and "it asks: Which" in needs
+    )
     assert "ralph retry T2 --answer '...'" in needs
     (parked,) = re.findall(r"git cherry-pick (\S+)", needs)
     assert night.git("show", f"{parked}:half.txt") == "half"
     passed = shown.section("Passed", "Open")
     assert passed.index("T1") < passed.index("T6") and "marked by hand" in passed
     commit = night.git("log", "-1", "--format=%H", "--grep=^T1: ", "ralph/p").strip()
-    assert f"{commit[:12]} T1: task 1" in passed and "1 file changed, 401 insertions(+)" in passed
-    assert "prices are kept in cents" in passed and "+good" in passed and "prd.json" not in passed
+    assert (
+        f"{commit[:12]} T1: task 1" in passed
+        and "1 file changed, 401 insertions(+)" in passed
+    )
+    assert (
+        "prices are kept in cents" in passed
+        and "+good" in passed
+        and "prd.json" not in passed
+    )
     assert "104 more lines" in passed and f"git show {commit[:12]}" in passed
     left = shown.section("Open", "Put back")
     assert "First failure: own bad" in left and "waits for T2" in left and "T5" in left
     assert re.search(
-        r"Put back 1 .* prd.json \(.*set to pass; what is changed in it does not count\)", shown.text
+        r"Put back 1 .* prd.json \(.*set to pass; what is changed in it does not count\)",
+        shown.text,
     )
-    assert "1 commit of verified work on branch ralph/p, not in what is checked out here" in passed
+    assert (
+        "1 commit of verified work on branch ralph/p, not in what is checked out here"
+        in passed
+    )
     assert "git diff HEAD...ralph/p" in passed and "ralph land ralph/p" in passed
-    assert "- migrations run by hand" in shown.text and "- the tests need a locale" not in shown.text
+    assert (
+        "- migrations run by hand" in shown.text
+        and "- the tests need a locale" not in shown.text
+    )
     assert "ralph add 'the footer is wrong on small screens'" in shown.text
     assert """ralph add 'it'"'"'s slow'""" in shown.text
     assert "passed 1" in shown.text and "failed 3" in shown.text
@@ -234,7 +290,10 @@ def test_it_needs_only_plan_and_notes(night: Repo, tmp_path: Path) -> None:
 def test_another_plan_file_stands_in_the_commands(repo: Repo) -> None:
     repo.plan({"checks": ["false"], "blocked": "why?"})
     (repo.path / "prd.json").rename(repo.path / "my plan.json")
-    assert "ralph retry --prd 'my plan.json' T1 " in page(repo, "--prd", "my plan.json").text
+    assert (
+        "ralph retry --prd 'my plan.json' T1 "
+        in page(repo, "--prd", "my plan.json").text
+    )
 
 
 def test_the_commits_of_a_branch_that_was_merged_and_deleted(night: Repo) -> None:
@@ -245,9 +304,14 @@ def test_the_commits_of_a_branch_that_was_merged_and_deleted(night: Repo) -> Non
 
 
 def test_a_branch_in_notes_of_an_older_ralph(night: Repo) -> None:
-    night.write("progress.txt", night.read("progress.txt").replace('"branch": "', '"branch": "refs/heads/'))
+    night.write(
+        "progress.txt",
+        night.read("progress.txt").replace('"branch": "', '"branch": "refs/heads/'),
+    )
     shown = page(night).text
-    assert "ralph land ralph/p" in shown and "1 file changed, 401 insertions(+)" in shown
+    assert (
+        "ralph land ralph/p" in shown and "1 file changed, 401 insertions(+)" in shown
+    )
 
 
 def test_a_setup_that_failed_in_a_workspace_is_why_the_run_stopped(repo: Repo) -> None:
@@ -256,22 +320,31 @@ def test_a_setup_that_failed_in_a_workspace_is_why_the_run_stopped(repo: Repo) -
     assert repo.run("true", "--no-wait")[0] == 75
     shown = page(repo).text
     assert f"setup failed with exit 3 (0.0 s): {setup}" in shown
-    assert "the last run stopped at" in (said := repo.ralph("status", COLUMNS="300").stdout)
+    assert "the last run stopped at" in (
+        said := repo.ralph("status", COLUMNS="300").stdout
+    )
     assert "setup failed with exit 3" in said
     repo.plan({"checks": ["test -f T1.txt"]})
-    assert repo.run(repo.agent('P("T1.txt").touch()'))[0] == 0  # nothing of it is in the way
+    assert (
+        repo.run(repo.agent('P("T1.txt").touch()'))[0] == 0
+    )  # nothing of it is in the way
 
 
 def test_while_a_loop_runs(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     repo.commit("plan")
     up = repo.outside / "up"
-    loop = repo.start("run", "--agent", repo.agent(f"P({str(up)!r}).touch(); time.sleep(30)"))
+    loop = repo.start(
+        "run", "--agent", repo.agent(f"P({str(up)!r}).touch(); time.sleep(30)")
+    )
     repo.wait_for("../up")
     shown = page(repo)
     loop.terminate()
     loop.communicate(timeout=30)
-    assert all(words in shown.text for words in ("A loop is running since", "running 1", "still running"))
+    assert all(
+        words in shown.text
+        for words in ("A loop is running since", "running 1", "still running")
+    )
 
 
 # ---------------------------------------------------------------- empty, small and large
@@ -282,13 +355,21 @@ def test_before_the_first_attempt(repo: Repo) -> None:
     shown = page(repo)
     numbers_are_those_of_status(repo, shown)
     assert "No run yet" in shown.text and "Nothing has passed yet." in shown.text
-    assert "Cost none Time" in shown.text and "Timeline" not in shown.text and "each passed" not in shown.text
+    assert (
+        "Cost none Time" in shown.text
+        and "Timeline" not in shown.text
+        and "each passed" not in shown.text
+    )
 
 
 def test_nothing_passed_and_no_dollars(repo: Repo) -> None:
     repo.plan({"checks": ["false"]})
     write_records(
-        repo, [record("run", 1000), *attempt(1, 1000, took=7200, tokens={"input": 900, "output": 100})]
+        repo,
+        [
+            record("run", 1000),
+            *attempt(1, 1000, took=7200, tokens={"input": 900, "output": 100}),
+        ],
     )
     shown = page(repo)
     numbers_are_those_of_status(repo, shown)
@@ -298,7 +379,9 @@ def test_nothing_passed_and_no_dollars(repo: Repo) -> None:
 
 
 def test_dollars_hours_and_what_came_of_them(repo: Repo) -> None:
-    repo.plan({"checks": ["false"], "passes": True}, {"checks": ["false"], "passes": True})
+    repo.plan(
+        {"checks": ["false"], "passes": True}, {"checks": ["false"], "passes": True}
+    )
     tokens = {"input": 1200000, "output": 34567}
     write_records(repo, [
         record("run", 1000),
@@ -313,14 +396,23 @@ def test_dollars_hours_and_what_came_of_them(repo: Repo) -> None:
     shown = page(repo)
     numbers_are_those_of_status(repo, shown)
     assert "$2.03 $1.02 for each passed task" in shown.text
-    assert "3 h 0 min 2 h 10 min of it in agents and checks 1 h 30 min for each passed task" in shown.text
-    assert "1,200,000 tokens in 34,567 tokens out" in shown.text and "1 attempt without a price" in shown.text
+    assert (
+        "3 h 0 min 2 h 10 min of it in agents and checks 1 h 30 min for each passed task"
+        in shown.text
+    )
+    assert (
+        "1,200,000 tokens in 34,567 tokens out" in shown.text
+        and "1 attempt without a price" in shown.text
+    )
     assert "2 runs, 3 h 0 min" in shown.text and "waiting 1" in shown.text
 
 
 def many(repo: Repo, number: int) -> None:
-    """A plan and notes of so many attempts, two in three of them passed and committed."""
-    repo.plan(*({"checks": ["false"], "passes": i % 3 != 1} for i in range(1, number + 1)))
+    """A plan and notes of so many attempts, two in three of them passed and
+    committed."""
+    repo.plan(
+        *({"checks": ["false"], "passes": i % 3 != 1} for i in range(1, number + 1))
+    )
     repo.commit("plan")
     head, at, records = repo.git("rev-parse", "HEAD").strip(), 1_700_000_000.0, []
     stream: list[str] = []
@@ -331,9 +423,24 @@ def many(repo: Repo, number: int) -> None:
             "handoff": {"learned": f"fact {i}", "decisions": "x" * 200, "found": f"bug {i}"},
         }  # fmt: skip
         failure = (
-            None if passed else {"name": "own", "tail": "a line of output\n" * 300, "log": "", "others": []}
+            None
+            if passed
+            else {
+                "name": "own",
+                "tail": "a line of output\n" * 300,
+                "log": "",
+                "others": [],
+            }
         )
-        pair = attempt(i, at, f"T{i}", "passed" if passed else "failed", 300, failure=failure, **fields)
+        pair = attempt(
+            i,
+            at,
+            f"T{i}",
+            "passed" if passed else "failed",
+            300,
+            failure=failure,
+            **fields,
+        )
         pair[0].update(base=head, branch="main")
         records += pair
         at += 300
@@ -346,12 +453,15 @@ def many(repo: Repo, number: int) -> None:
                 f"M 100644 inline f{i}.py\ndata {len(content)}\n{content}\n"
             )
     words = ["git", "fast-import", "--quiet"]
-    subprocess.run(words, input="".join(stream), text=True, cwd=repo.path, env=repo.env, check=True)
+    subprocess.run(
+        words, input="".join(stream), text=True, cwd=repo.path, env=repo.env, check=True
+    )
     write_records(repo, [record("run", 1_700_000_000.0), *records])
 
 
 def side_by_side(repo: Repo) -> None:
-    """A night of four workers with two agents, of which one has to wait for its provider; its end is cut off."""
+    """A night of four workers with two agents, of which one has to wait for its
+    provider; its end is cut off."""
     repo.plan(*({"checks": ["false"], "passes": i < 11} for i in range(1, 15)))
     repo.commit("plan")
     plan = [  # worker, from and to which minute, task, verdict
@@ -361,14 +471,20 @@ def side_by_side(repo: Repo) -> None:
         (3, 52, 75, 11, ""), (1, 60, 75, 12, ""), (2, 66, 75, 10, ""),
     ]  # fmt: skip
     began = 1_700_000_000.0
-    found = [record("run", began), record("wait", began + 841, until=began + 2641, command="codex")]
+    found = [
+        record("run", began),
+        record("wait", began + 841, until=began + 2641, command="codex"),
+    ]
     for number, (worker, start, end, task, word) in enumerate(plan, 1):
         agent = "codex" if worker == 4 else "claude --model opus"
         begins, ends = attempt(
             number, began + start * 60, f"T{task}", word or "failed", (end - start) * 60.0, command=agent,
             usd=0.4, weak=number == 9, reason="" if word in ("", "passed") else "npm test failed with exit 1 (11.0 s)",
         )  # fmt: skip
-        found += [{**begins, "worker": worker, "command": agent}, *([ends] if word else [])]
+        found += [
+            {**begins, "worker": worker, "command": agent},
+            *([ends] if word else []),
+        ]
     found.sort(key=lambda one: one["time"])
     write_records(repo, found)
 
@@ -378,7 +494,9 @@ def test_lanes_of_several_workers(repo: Repo) -> None:
     source = report(repo)
     shown = Page(source)
     numbers_are_those_of_status(repo, shown)
-    assert "1 h 10 min 3 h 32 min of work in agents and checks, by 4 workers" in shown.text
+    assert (
+        "1 h 10 min 3 h 32 min of work in agents and checks, by 4 workers" in shown.text
+    )
     lanes = re.findall(r'<svg class="lane".*?</svg>', source, re.DOTALL)
     assert [re.findall(r"worker (\d), (\d+):", lane) for lane in lanes] == [
         [("1", "1"), ("1", "6"), ("1", "8"), ("1", "10"), ("1", "14")],
@@ -387,9 +505,15 @@ def test_lanes_of_several_workers(repo: Repo) -> None:
         [("4", "4"), ("4", "11")],
         [],
     ]
-    assert "the provider of codex: waiting, 29 min 59 s" in lanes[-1] and "the provider" not in lanes[3]
+    assert (
+        "the provider of codex: waiting, 29 min 59 s" in lanes[-1]
+        and "the provider" not in lanes[3]
+    )
     assert "passed (weak)" in shown.text and "4 min 0 s, $0.40; weak" in shown.text
-    assert "No. Began Task Agent Verdict" in shown.text and shown.text.count("claude --model opus") > 12
+    assert (
+        "No. Began Task Agent Verdict" in shown.text
+        and shown.text.count("claude --model opus") > 12
+    )
 
 
 @pytest.mark.parametrize("number", [1, 200])
@@ -398,12 +522,19 @@ def test_one_and_200_iterations(repo: Repo, number: int) -> None:
     source = report(repo)
     shown = Page(source)
     numbers_are_those_of_status(repo, shown)
-    assert source.count('<pre class="diff"') == source.count("git show") + number * 2 // 3
+    assert (
+        source.count('<pre class="diff"') == source.count("git show") + number * 2 // 3
+    )
     assert "Its commit was not found" not in shown.text
 
 
 def test_hostile_sizes_are_cut(repo: Repo) -> None:
-    repo.plan(*({"checks": ["false"], "passes": i > 20, "title": "<&>" * 40} for i in range(1, 1001)))
+    repo.plan(
+        *(
+            {"checks": ["false"], "passes": i > 20, "title": "<&>" * 40}
+            for i in range(1, 1001)
+        )
+    )
     repo.commit("plan")
     head = repo.git("rev-parse", "HEAD").strip()
     repo.write("one-line.txt", "'" * 900_000)
@@ -432,15 +563,28 @@ def test_hostile_sizes_are_cut(repo: Repo) -> None:
 
 
 def poison(value: Any, key: str = "") -> Any:
-    """Every text in a record made hostile, but for those that decide what the record is."""
+    """Every text in a record made hostile, but for those that decide what the record
+    is."""
     if isinstance(value, dict):
         return {
-            k if key in ("", "handoff", "failure", "judge", "tokens") else f"{k}{SCRIPT}": poison(v, k)
+            k
+            if key in ("", "handoff", "failure", "judge", "tokens")
+            else f"{k}{SCRIPT}": poison(v, k)
             for k, v in value.items()
         }
     if isinstance(value, list):
         return [poison(entry, key) for entry in value]
-    fixed = ("event", "plan", "verdict", "run", "branch", "base", "task", "title", "message")
+    fixed = (
+        "event",
+        "plan",
+        "verdict",
+        "run",
+        "branch",
+        "base",
+        "task",
+        "title",
+        "message",
+    )
     return f"{value}{SCRIPT}" if isinstance(value, str) and key not in fixed else value
 
 
@@ -461,11 +605,18 @@ def a_hostile_run(made: Repo) -> None:
     """Every name and word is hostile, and every field of the notes."""
     own = [{"name": f"own{SCRIPT}", "run": "test -f done || exit 1"}]
     tasks: list[dict[str, Any]] = [
-        {"id": f"{n}{SCRIPT}", "title": f"{n}{SCRIPT}", "acceptanceCriteria": [SCRIPT], "checks": own}
+        {
+            "id": f"{n}{SCRIPT}",
+            "title": f"{n}{SCRIPT}",
+            "acceptanceCriteria": [SCRIPT],
+            "checks": own,
+        }
         for n in "ABCDE"
     ]
     tasks[3]["dependsOn"] = [tasks[2]["id"]]
-    made.plan(*tasks, project=f"p{SCRIPT}", limits={"attempts": 1}, commit="{{ task.id }}")
+    made.plan(
+        *tasks, project=f"p{SCRIPT}", limits={"attempts": 1}, commit="{{ task.id }}"
+    )
     made.commit("plan")
     works = """
         P("done").touch()
@@ -479,9 +630,17 @@ def a_hostile_run(made: Repo) -> None:
     records = [poison(entry) for entry in made.records()]
     plan, run = records[0]["plan"], records[0]["run"]
     for number, (task, verdict) in enumerate(
-        [(tasks[1], "failed"), (tasks[2], "failed"), (tasks[4], "timed-out"), (tasks[4], "interrupted")], 2
+        [
+            (tasks[1], "failed"),
+            (tasks[2], "failed"),
+            (tasks[4], "timed-out"),
+            (tasks[4], "interrupted"),
+        ],
+        2,
     ):
-        pair = attempt(number, 2e9 + number, task["id"], verdict, **poison(FIELDS), usd=1.0)
+        pair = attempt(
+            number, 2e9 + number, task["id"], verdict, **poison(FIELDS), usd=1.0
+        )
         for entry in pair:
             entry.update(plan=plan, run=run, title=task["title"])
         records += pair
@@ -504,9 +663,13 @@ def test_nothing_that_others_wrote_can_act(hostile: Repo) -> None:
     assert "<script" not in source.lower() and "<img" not in source.lower()
     headings = "First failure|The judge says|Put back|Denied|Learned|Found on|waits for|Branch x<script>"
     assert [words for words in headings.split("|") if words not in shown.text] == []
-    (command,) = re.findall(r"^<pre class=\"cmd\">(ralph retry .*)</pre>", source, re.MULTILINE)
+    (command,) = re.findall(
+        r"^<pre class=\"cmd\">(ralph retry .*)</pre>", source, re.MULTILINE
+    )
     assert shlex.split(html.unescape(command))[2] == f"C{SCRIPT}"
-    (command,) = re.findall(r"^<pre class=\"cmd\">(ralph land .*)</pre>", source, re.MULTILINE)
+    (command,) = re.findall(
+        r"^<pre class=\"cmd\">(ralph land .*)</pre>", source, re.MULTILINE
+    )
     assert shlex.split(html.unescape(command))[2:] == ["x<script>alert(3)<-script>"]
 
 
@@ -558,7 +721,9 @@ def test_a_damaged_record_is_one_clear_message(repo: Repo) -> None:
 
 def test_what_a_record_leaves_out_is_left_out(repo: Repo) -> None:
     repo.plan(
-        {"checks": ["false"]}, {"checks": ["false"], "blocked": "?"}, {"checks": ["false"], "passes": True}
+        {"checks": ["false"]},
+        {"checks": ["false"], "blocked": "?"},
+        {"checks": ["false"], "passes": True},
     )
     nothing: dict[str, Any] = {
         "failure": {"name": None, "tail": None, "others": None}, "handoff": {"blocked on": None, "found": None},
@@ -576,7 +741,8 @@ def test_what_a_record_leaves_out_is_left_out(repo: Repo) -> None:
 
 
 @pytest.mark.parametrize(
-    "branch", ["--output=stolen", "refs/heads/x --output=stolen", "refs/heads/none", "HEAD~99"]
+    "branch",
+    ["--output=stolen", "refs/heads/x --output=stolen", "refs/heads/none", "HEAD~99"],
 )
 def test_a_branch_that_is_none_is_no_option_of_git(repo: Repo, branch: str) -> None:
     repo.plan({"checks": ["false"], "passes": True})
@@ -597,7 +763,10 @@ def test_settings_of_git_change_nothing(night: Repo) -> None:
         night.git("config", key, value)
     night.write(".git/info/attributes", "* diff=x\n")
     shown = page(night).section("Passed", "Open")
-    assert shown.replace("diff --git T1.txt T1.txt", "diff --git a/T1.txt b/T1.txt") == plain
+    assert (
+        shown.replace("diff --git T1.txt T1.txt", "diff --git a/T1.txt b/T1.txt")
+        == plain
+    )
     assert not (night.path / "stolen").exists()
 
 
@@ -605,37 +774,58 @@ def test_settings_of_git_change_nothing(night: Repo) -> None:
 
 
 def test_the_times_add_up(repo: Repo) -> None:
-    """What a planner took is time, too, and a run that was killed lasted as long as its work."""
+    """What a planner took is time, too, and a run that was killed lasted as long as its
+    work."""
     repo.plan({"checks": ["false"]})
     opened, ended = attempt(1, 1100, took=300, verdict="interrupted")
     plan = record("add", 900, run="r0", seconds=600, usd=0.5)
     write_records(repo, [plan, record("run", 1000), opened, {**ended, "run": "r2"}])
     shown = page(repo)
     numbers_are_those_of_status(repo, shown)
-    assert "Time 15 min 0 s 15 min 0 s of it in agents and checks 10 min 0 s of it for the plan" in shown.text
+    assert (
+        "Time 15 min 0 s 15 min 0 s of it in agents and checks 10 min 0 s of it for the plan"
+        in shown.text
+    )
 
 
 def test_a_chart_of_costs_and_links_to_the_attempts(repo: Repo) -> None:
     repo.plan(*[{"checks": ["false"]}] * 3)
-    records = [*attempt(1, 1000, usd=0.1), *attempt(2, 1100, usd=0.3), *attempt(3, 1200, "T2", usd=0.1)]
+    records = [
+        *attempt(1, 1000, usd=0.1),
+        *attempt(2, 1100, usd=0.3),
+        *attempt(3, 1200, "T2", usd=0.1),
+    ]
     write_records(repo, [record("run", 1000), *records])
     source = report(repo)
     costs = source[source.index('id="costs"') : source.index('id="timeline"')]
     assert re.findall(r'href="#task-(\d)">(T\d)<', costs) == [("0", "T1"), ("1", "T2")]
     assert re.findall(r'width="([\d.]+)" y="0"', costs) == ["1000.0", "250.0"]
     open_tasks = source[source.index('id="open"') : source.index('id="costs"')]
-    assert re.findall(r'<a href="#(attempt-\d)">', open_tasks) == ["attempt-1", "attempt-2", "attempt-3"]
-    assert re.findall(r'<tr id="(attempt-\d)">', source) == ["attempt-3", "attempt-2", "attempt-1"]
+    assert re.findall(r'<a href="#(attempt-\d)">', open_tasks) == [
+        "attempt-1",
+        "attempt-2",
+        "attempt-3",
+    ]
+    assert re.findall(r'<tr id="(attempt-\d)">', source) == [
+        "attempt-3",
+        "attempt-2",
+        "attempt-1",
+    ]
 
 
-def test_after_a_retry_no_attempt_counts_and_what_to_type_has_the_options(repo: Repo) -> None:
+def test_after_a_retry_no_attempt_counts_and_what_to_type_has_the_options(
+    repo: Repo,
+) -> None:
     repo.plan({"checks": ["test -f x"]}, limits={"attempts": 1})
     assert repo.run(repo.agent("P('y').touch()"), "--max-hours", "2")[0] == 4
     assert repo.ralph("retry", "T1").returncode == 0
     (task,) = json.loads(repo.ralph("status", "--json").stdout)["tasks"]
     assert (task["state"], task["failures"], task["attempts"]) == ("open", 0, 1)
     shown = page(repo)
-    assert "failed 1 of 1" not in shown.text and "Needs you: 0 Passed: 0 Open: 1" in shown.text
+    assert (
+        "failed 1 of 1" not in shown.text
+        and "Needs you: 0 Passed: 0 Open: 1" in shown.text
+    )
     assert re.search(r"ralph run .*--max-hours 2", shown.text)
 
 
@@ -647,14 +837,20 @@ def test_what_to_type_is_whole_and_advice_is_nothing_to_type(repo: Repo) -> None
     stop = record("stop", time.time(), stop="unavailable", exit=5, reason="no login")
     repo.write("progress.txt", f"<!-- ralph {json.dumps(stop)} -->\n")
     shown = re.findall('<pre class="cmd">(.*?)</pre>', report(repo))
-    assert [line.split()[1] for line in shown] == ["doctor", "run"] and all(command in line for line in shown)
+    assert [line.split()[1] for line in shown] == ["doctor", "run"] and all(
+        command in line for line in shown
+    )
 
 
-def test_what_blocks_a_task_without_a_question_is_to_be_fixed_and_not_answered(repo: Repo) -> None:
+def test_what_blocks_a_task_without_a_question_is_to_be_fixed_and_not_answered(
+    repo: Repo,
+) -> None:
     repo.plan({"checks": ["no-such-program"]})
     assert repo.run("false")[0] == 4
     shown = page(repo).section("Needs you", "Passed")
-    assert "when what blocks it is fixed ralph retry T1" in shown and "answer" not in shown
+    assert (
+        "when what blocks it is fixed ralph retry T1" in shown and "answer" not in shown
+    )
     assert shown.count("ralph retry") == 1 and "ralph run" in shown
 
 
@@ -674,7 +870,9 @@ def test_a_pass_that_changed_tests_stands_open(repo: Repo) -> None:
     assert [task["changed_tests"] for task in told] == [["tests/test_a.py"], []]
     assert "(changed tests)" in repo.ralph("status").stdout.splitlines()[0]
     source = report(repo)
-    assert re.findall(r'<details open>\n<summary>\n?<h3 id="task-(\d)">', source) == ["0"]
+    assert re.findall(r'<details open>\n<summary>\n?<h3 id="task-(\d)">', source) == [
+        "0"
+    ]
     assert (
         "It changed tests, or what decides which of them run, that were there before: tests/test_a.py"
         in Page(source).text
@@ -701,28 +899,46 @@ def test_the_axis_leaves_out_the_time_between_runs() -> None:
 
 def test_an_attempt_that_was_cut_off_ends_with_its_run() -> None:
     opened, ended = attempt(1, 110, took=5000, verdict="interrupted")
-    records = [record("run", 100), opened, {**ended, "run": "r2"}, record("run", 5111, "r2")]
+    records = [
+        record("run", 100),
+        opened,
+        {**ended, "run": "r2"},
+        record("run", 5111, "r2"),
+    ]
     bars = timeline.attempts(axis(*records))
-    assert [(bar.start, bar.seconds, bar.word) for bar in bars] == [(10, 0, "interrupted")]
+    assert [(bar.start, bar.seconds, bar.word) for bar in bars] == [
+        (10, 0, "interrupted")
+    ]
     assert timeline.attempts(axis(*records[:2]))[0].word == "cut off"
     beside = [records[0], opened, *attempt(2, 115, took=30)]
     assert [bar.seconds for bar in timeline.attempts(axis(*beside))] == [35, 30]
 
 
 @pytest.mark.parametrize(
-    ("until", "after", "waited"), [(150, 160, 50), (150, 130, 30), (5000, 160, 60), (0, 160, 0)]
+    ("until", "after", "waited"),
+    [(150, 160, 50), (150, 130, 30), (5000, 160, 60), (0, 160, 0)],
 )
 def test_waits(until: float, after: float, waited: float) -> None:
-    places = axis(record("run", 100), record("wait", 100, until=until), record("stop", after))
+    places = axis(
+        record("run", 100), record("wait", 100, until=until), record("stop", after)
+    )
     assert [bar.seconds for bar in timeline.waits(places)] == [waited]
 
 
 @pytest.mark.parametrize(
     ("waits_for", "begins", "waited"),
-    [("codex", "claude", 60), ("codex", "codex", 20), ("", "claude", 20), ("codex", "", 60)],
+    [
+        ("codex", "claude", 60),
+        ("codex", "codex", 20),
+        ("", "claude", 20),
+        ("codex", "", 60),
+    ],
 )
-def test_a_wait_goes_on_while_others_work(waits_for: str, begins: str, waited: float) -> None:
-    """It ends where an attempt with the same agent begins; a record of an older ralph names none."""
+def test_a_wait_goes_on_while_others_work(
+    waits_for: str, begins: str, waited: float
+) -> None:
+    """It ends where an attempt with the same agent begins; a record of an older ralph
+    names none."""
     work = [{**one, "command": begins} for one in attempt(2, 120, took=10)]
     wait = record("wait", 100, until=160, command=waits_for)
     places = axis(*attempt(1, 90, took=10), wait, *work, record("stop", 500))
@@ -730,27 +946,47 @@ def test_a_wait_goes_on_while_others_work(waits_for: str, begins: str, waited: f
 
 
 def test_a_wait_ends_with_its_run_and_with_the_next_one_for_the_same_agent() -> None:
-    waits = [record("wait", at, until=900, command=name) for at, name in ((100, "a"), (110, "b"), (150, "a"))]
-    places = axis(record("run", 100), *waits, record("run", 700, "r2"), record("stop", 800, "r2"))
+    waits = [
+        record("wait", at, until=900, command=name)
+        for at, name in ((100, "a"), (110, "b"), (150, "a"))
+    ]
+    places = axis(
+        record("run", 100), *waits, record("run", 700, "r2"), record("stop", 800, "r2")
+    )
     assert [bar.seconds for bar in timeline.waits(places)] == [50, 40, 0]
 
 
 def test_a_run_of_several_says_its_time_and_their_work() -> None:
     side = [*attempt(1, 100, took=60), *attempt(2, 110, took=50)]
-    places = axis(record("run", 100), *sorted(side, key=lambda one: one["time"]), record("stop", 170))
+    places = axis(
+        record("run", 100),
+        *sorted(side, key=lambda one: one["time"]),
+        record("stop", 170),
+    )
     (run,) = timeline.runs(places)
     assert (run.seconds, run.worked) == (70, 110)
 
 
 def test_a_clock_that_is_set_back_takes_nothing_away() -> None:
-    records = [record("run", 100), *attempt(1, 150, took=50), *attempt(2, 20, took=10, verdict="passed")]
+    records = [
+        record("run", 100),
+        *attempt(1, 150, took=50),
+        *attempt(2, 20, took=10, verdict="passed"),
+    ]
     places = axis(*records)
     assert [at for at, _ in places] == [0, 50, 100, 100, 110]
 
 
 def test_a_pass_that_was_taken_back_is_one_less() -> None:
     broken = record("recheck", 300, ok=False, broken=["T1\ntask 1"])
-    passed = [attempt(number, at, verdict="passed") for number, at in ((1, 10), (2, 310))]
+    passed = [
+        attempt(number, at, verdict="passed") for number, at in ((1, 10), (2, 310))
+    ]
     places = axis(record("run", 0), *passed[0], broken, *passed[1])
-    assert timeline.passes(places, {"T1\ntask 1"}) == [(0, 0), (70, 1), (300, 0), (370, 1)]
+    assert timeline.passes(places, {"T1\ntask 1"}) == [
+        (0, 0),
+        (70, 1),
+        (300, 0),
+        (370, 1),
+    ]
     assert timeline.passes(places, {"T9\ntask 9"}) == [(0, 0)]

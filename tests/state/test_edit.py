@@ -1,4 +1,5 @@
-"""Edits of a plan that somebody else saves at the same time: nothing of theirs is lost, and the mark stands."""
+"""Edits of a plan that somebody else saves at the same time: nothing of theirs is lost,
+and the mark stands."""
 
 from __future__ import annotations
 
@@ -20,13 +21,17 @@ from _ralph.state import edit, prd
 
 def plan_of(folder: Path, many: int = 3, **top: Any) -> Plan:
     path = folder / "prd.json"
-    tasks = [{"id": f"T{i}", "title": f"task {i}", "passes": False} for i in range(many)]
+    tasks = [
+        {"id": f"T{i}", "title": f"task {i}", "passes": False} for i in range(many)
+    ]
     path.write_text(json.dumps({**top, "tasks": tasks}, indent=2))
     return prd.load(path)
 
 
 def mark(*names: str) -> Callable[[Plan], str]:
-    return lambda plan: edit.set_passed(plan, [task for task in plan.tasks if task.id in names], True)
+    return lambda plan: edit.set_passed(
+        plan, [task for task in plan.tasks if task.id in names], True
+    )
 
 
 def passed(path: Path) -> set[str]:
@@ -40,7 +45,9 @@ def test_many_tasks_are_marked_in_one_write(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, 3000)
     before, began = plan.text, time.process_time()
     new = edit.apply(plan, lambda now: edit.set_passed(now, now.tasks[::2], True))
-    assert time.process_time() - began < 1.5  # 0.1 here; with a walk for each of them, a minute
+    assert (
+        time.process_time() - began < 1.5
+    )  # 0.1 here; with a walk for each of them, a minute
     assert [task.passed for task in new.tasks] == [True, False] * 1500
     assert new.text == plan.path.read_text() == prd.load(plan.path).text
     assert new.text.replace('"passes": true', '"passes": false') == before
@@ -70,8 +77,12 @@ def test_a_change_is_made_to_the_newer_plan(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["prd.json"]
 
 
-@pytest.mark.parametrize("broken", ["", "{", '{"tasks": []}', '{"tasks": [{"title": 5}]}'])
-def test_a_plan_that_is_broken_is_never_written_over(tmp_path: Path, broken: str) -> None:
+@pytest.mark.parametrize(
+    "broken", ["", "{", '{"tasks": []}', '{"tasks": [{"title": 5}]}']
+)
+def test_a_plan_that_is_broken_is_never_written_over(
+    tmp_path: Path, broken: str
+) -> None:
     plan = plan_of(tmp_path)
     plan.path.write_text(broken)
     with pytest.raises(BadInput, match=r"prd\.json"):
@@ -109,7 +120,9 @@ def test_a_change_that_makes_no_plan_is_not_written(tmp_path: Path) -> None:
     assert plan.path.read_text() == plan.text
 
 
-def test_one_at_a_time_holds_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_at_a_time_holds_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(edit, "LOCK_PATIENCE", 0.1)
     folder = tmp_path / "a" / "b"
     with edit.lock(folder), pytest.raises(TryLater), edit.lock(folder):
@@ -169,13 +182,17 @@ def over_it(path: Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("way", SAVES)
-def test_what_a_person_saves_meanwhile_stands_beside_the_mark(tmp_path: Path, way: str) -> None:
+def test_what_a_person_saves_meanwhile_stands_beside_the_mark(
+    tmp_path: Path, way: str
+) -> None:
     plan, seen = plan_of(tmp_path, 5, mine=[]), list[Plan]()
 
     def change(now: Plan) -> str:
         seen.append(now)
         if len(seen) == 1:  # after it was read, before it is written
-            SAVES[way](plan.path, json.dumps({**now.top, "mine": ["my words"]}).encode())
+            SAVES[way](
+                plan.path, json.dumps({**now.top, "mine": ["my words"]}).encode()
+            )
         return mark("T1", "T3")(now)
 
     edit.apply(plan, change)

@@ -1,4 +1,5 @@
-"""The history of a plan: its records folded, one after the other; and the parts of a handoff."""
+"""The history of a plan: its records folded, one after the other; and the parts of a
+handoff."""
 
 from __future__ import annotations
 
@@ -45,7 +46,15 @@ def test_attempts_that_count(words: str, attempts: int) -> None:
             records.append(record(word))
         elif word in ("recheck", "broken"):
             broken = [TASK.key] if word == "broken" else []
-            records.append(record("recheck", ok=not broken, broken=broken, commit="x", checks_digest="y"))
+            records.append(
+                record(
+                    "recheck",
+                    ok=not broken,
+                    broken=broken,
+                    commit="x",
+                    checks_digest="y",
+                )
+            )
         else:
             records += [start(number), verdict(word, number)]
     known = fold(*records).of(TASK)
@@ -57,7 +66,9 @@ def test_attempts_that_count(words: str, attempts: int) -> None:
     [("no-op", "no-op"), ("no-op failed", "failed"), ("no-op limited", "no-op"), ("no-op retry", None), ("", None)],
 )  # fmt: skip
 def test_the_last_attempt_that_counted(words: str, last: str | None) -> None:
-    records = [record("retry") if word == "retry" else verdict(word) for word in words.split()]
+    records = [
+        record("retry") if word == "retry" else verdict(word) for word in words.split()
+    ]
     found = fold(*records).of(TASK).last
     assert (found and found.verdict) == last
 
@@ -70,16 +81,34 @@ def test_a_changed_title_and_another_task_start_from_zero() -> None:
 
 
 def test_a_retry_keeps_what_is_known_and_takes_the_answer() -> None:
-    handoff = {"ruled out": "the URL", "learned": "use make", "blocked on": "which table?"}
+    handoff = {
+        "ruled out": "the URL",
+        "learned": "use make",
+        "blocked on": "which table?",
+    }
     history = fold(
         start(),
         verdict("failed", usd=1.0, handoff=handoff, blocked="why", seconds=5.0),
         record("retry", answer="the old one"),
     )
     known = history.of(TASK)
-    assert (known.attempts, known.blocked, known.last, known.question) == (0, False, None, "")
-    assert (known.answer, known.ruled_out, known.usd, known.seconds) == ("the old one", ["the URL"], 1.0, 5.0)
-    assert (history.learned, history.usd, history.this_run.blocked_in_a_row) == (["use make"], 1.0, 0)
+    assert (known.attempts, known.blocked, known.last, known.question) == (
+        0,
+        False,
+        None,
+        "",
+    )
+    assert (known.answer, known.ruled_out, known.usd, known.seconds) == (
+        "the old one",
+        ["the URL"],
+        1.0,
+        5.0,
+    )
+    assert (history.learned, history.usd, history.this_run.blocked_in_a_row) == (
+        ["use make"],
+        1.0,
+        0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,13 +120,20 @@ def test_an_answer_stays_with_the_question_that_it_answers(
 ) -> None:
     records = []
     for number, answer in enumerate(answers, 1):
-        records += [verdict("failed", handoff={"blocked on": f"q{number}"}), record("retry", answer=answer)]
+        records += [
+            verdict("failed", handoff={"blocked on": f"q{number}"}),
+            record("retry", answer=answer),
+        ]
     task = fold(*records).of(TASK)
     assert (task.answered, task.answer) == known
 
 
 def test_money_for_the_task_the_run_and_the_plan() -> None:
-    paid: dict[str, Any] = {"usd": 0.25, "tokens": {"input": 100, "output": 10, "cached": 50}, "seconds": 2.0}
+    paid: dict[str, Any] = {
+        "usd": 0.25,
+        "tokens": {"input": 100, "output": 10, "cached": 50},
+        "seconds": 2.0,
+    }
     history = fold(
         record("run"),
         verdict("failed", **paid),
@@ -111,13 +147,22 @@ def test_money_for_the_task_the_run_and_the_plan() -> None:
         verdict("no-op", **paid),
     )
     assert (history.usd, history.tokens) == (1.25, Tokens(500, 50, 250))
-    assert (history.this_run.usd, history.this_run.tokens.total, history.of(TASK).seconds) == (0.5, 220, 8.0)
-    assert (history.of(TASK).usd, history.of(TASK).tokens) == (1.0, Tokens(400, 40, 200))
+    assert (
+        history.this_run.usd,
+        history.this_run.tokens.total,
+        history.of(TASK).seconds,
+    ) == (0.5, 220, 8.0)
+    assert (history.of(TASK).usd, history.of(TASK).tokens) == (
+        1.0,
+        Tokens(400, 40, 200),
+    )
     assert history.of(TASK).attempts == 3
 
 
 def test_iterations_for_the_plan_and_the_run() -> None:
-    history = fold(record("run"), start(1), start(2), record("stop"), record("run"), start(3))
+    history = fold(
+        record("run"), start(1), start(2), record("stop"), record("run"), start(3)
+    )
     assert (history.iteration, history.this_run.iterations) == (3, 1)
 
 
@@ -127,7 +172,10 @@ def test_other_plans_are_passed_over(tmp_path: Path) -> None:
         for plan in ("other.json@b", "q@b", "prd.json@c", None)
         for one in (record("run"), start(9), verdict("damaged", 9, usd=5.0, tokens=5))
     ]
-    lines = [f"<!-- ralph {json.dumps(one)} -->\n" for one in [*others, {"v": 2, **start(1)}, *others]]
+    lines = [
+        f"<!-- ralph {json.dumps(one)} -->\n"
+        for one in [*others, {"v": 2, **start(1)}, *others]
+    ]
     (tmp_path / "progress.txt").write_text("".join(lines))
     assert [*Journal(tmp_path / "progress.txt").records(OF_PLAN)] == made(start(1))
 
@@ -142,7 +190,10 @@ def test_other_plans_are_passed_over(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_blocked(records: list[dict[str, Any]], blocked: bool, row: int) -> None:
     history = fold(*records)
-    assert (history.of(TASK).blocked, history.this_run.blocked_in_a_row) == (blocked, row)
+    assert (history.of(TASK).blocked, history.this_run.blocked_in_a_row) == (
+        blocked,
+        row,
+    )
 
 
 @pytest.mark.parametrize(("records", "is_open"), [
@@ -154,22 +205,28 @@ def test_blocked(records: list[dict[str, Any]], blocked: bool, row: int) -> None
     ([start(), verdict("passed"), record("stop")], False),
     ([start(), verdict("passed"), record("recheck", ok=True, commit="x", checks_digest="y")], False),
 ])  # fmt: skip
-def test_an_attempt_is_open_until_its_verdict(records: list[dict[str, Any]], is_open: bool) -> None:
+def test_an_attempt_is_open_until_its_verdict(
+    records: list[dict[str, Any]], is_open: bool
+) -> None:
     assert bool(fold(*records).open_starts) == is_open
 
 
 @pytest.mark.parametrize(("records", "holds"), [
     ([], False),
     ([verdict("passed", commit="c", checks={"own": True})], True),
-    ([verdict("passed", commit="c", checks={"other": True})], False),  # a person gave it another check
-    ([verdict("passed", checks={"own": True})], False),  # of the first version: nothing landed
+    # a person gave it another check
+    ([verdict("passed", commit="c", checks={"other": True})], False),
+    # of the first version: nothing landed
+    ([verdict("passed", checks={"own": True})], False),
     ([verdict("passed", commit="c", checks={"own": True}), record("retry")], False),
     ([verdict("passed", commit="c", checks={"own": True}), record("recheck", broken=["T1\nt"])], False),
     ([verdict("passed", commit="c", checks={"own": True}), record("recheck", broken=["T2\nt"])], True),
     ([verdict("passed", commit="c", checks={"own": True}), record("stop"), record("run")], True),
     ([record("retry"), verdict("passed", commit="c", checks={"own": True})], True),
 ])  # fmt: skip
-def test_a_pass_holds_until_a_record_takes_it_away(records: list[dict[str, Any]], holds: bool) -> None:
+def test_a_pass_holds_until_a_record_takes_it_away(
+    records: list[dict[str, Any]], holds: bool
+) -> None:
     task = replace(TASK, checks=(Check("own", "own"),))
     assert fold(*records).holds(task) is holds
     assert not fold(*records).holds(replace(task, title="another"))
@@ -185,7 +242,8 @@ WORK: dict[str, Any] = {"left": "tree", "base": "tip"}
     ([verdict("limited", **WORK, unjudged=True)], "tree", "judge"),
     ([verdict("interrupted", **WORK)], "tree", "checks"),
     ([verdict("interrupted", **WORK, checks={"a": False})], "tree", ""),
-    ([verdict("interrupted", **WORK, leftover="checks")], "tree", ""),  # it had its chance
+    # it had its chance
+    ([verdict("interrupted", **WORK, leftover="checks")], "tree", ""),
     ([verdict("interrupted")], "", ""),
     ([verdict("failed", **WORK, parked="refs/x")], "", ""),
     ([verdict("conflict", **WORK, parked="refs/x")], "", ""),
@@ -194,7 +252,9 @@ WORK: dict[str, Any] = {"left": "tree", "base": "tip"}
     ([verdict("failed", **WORK), record("retry")], "", ""),
     ([verdict("failed", left="tree")], "", ""),  # of a version that worked in place
 ])  # fmt: skip
-def test_what_the_next_attempt_finds(records: list[dict[str, Any]], left: str, lacks: str) -> None:
+def test_what_the_next_attempt_finds(
+    records: list[dict[str, Any]], left: str, lacks: str
+) -> None:
     known = fold(*records).of(TASK)
     assert (known.left, known.base, known.lacks) == (left, "tip" if left else "", lacks)
 
@@ -205,10 +265,13 @@ def test_what_the_next_attempt_finds(records: list[dict[str, Any]], left: str, l
     ("interrupted failed interrupted", 1, 1),
     ("interrupted leftover", 0, 1),
     ("interrupted retry", 0, 0),
-    ("conflict conflict conflict", 0, 0),  # each needs a landing of another task, so they end
+    # each needs a landing of another task, so they end
+    ("conflict conflict conflict", 0, 0),
     ("failed conflict failed", 2, 0),
 ])  # fmt: skip
-def test_interruptions_in_a_row_and_conflicts(words: str, attempts: int, interrupted: int) -> None:
+def test_interruptions_in_a_row_and_conflicts(
+    words: str, attempts: int, interrupted: int
+) -> None:
     records = []
     for word in words.split():
         if word == "leftover":  # what an attempt had left was about to be checked
@@ -234,8 +297,14 @@ def test_tasks_in_a_row_that_were_denied_what_they_needed() -> None:
     def denied(name: str) -> dict[str, Any]:
         return verdict("failed", denied=True, denials=["npm"]) | {"task": name}
 
-    assert fold(denied("T1"), denied("T1"), denied("T2")).this_run.denied == ["T1\nt", "T2\nt"]
-    assert fold(denied("T1"), verdict("limited"), denied("T2")).this_run.denied == ["T1\nt", "T2\nt"]
+    assert fold(denied("T1"), denied("T1"), denied("T2")).this_run.denied == [
+        "T1\nt",
+        "T2\nt",
+    ]
+    assert fold(denied("T1"), verdict("limited"), denied("T2")).this_run.denied == [
+        "T1\nt",
+        "T2\nt",
+    ]
     for word in ("failed", "passed", "no-op", "timed-out"):
         assert fold(denied("T1"), verdict(word)).this_run.denied == []
     assert fold(denied("T1"), record("stop"), record("run")).this_run.denied == []
@@ -259,7 +328,9 @@ def test_waits_that_brought_nothing() -> None:
     assert fold(wait, record("run")).this_run.vain == 0
 
 
-def limited(at: float, number: int = 1, began: float = 0.0, **more: Any) -> list[dict[str, Any]]:
+def limited(
+    at: float, number: int = 1, began: float = 0.0, **more: Any
+) -> list[dict[str, Any]]:
     """An attempt with the agent `a` from `began` that its provider cut off."""
     ended = {"command": "a", "time": at, "reason": "busy", **more}
     return [start(number) | {"time": began or at}, verdict("limited", number, **ended)]
@@ -270,29 +341,43 @@ def limited(at: float, number: int = 1, began: float = 0.0, **more: Any) -> list
     (limited(10, reset=99), Away(10, reset=99, reason="busy")),
     (limited(10) + limited(80, 2), Away(80, tries=2, reason="busy")),
     (limited(10) + limited(80, 2, tokens={"output": 5}), Away(80, tries=1, reason="busy")),
-    (limited(10) + limited(80, 2, began=5), Away(10, tries=1, reason="busy")),  # the same limit
+    # the same limit
+    (limited(10) + limited(80, 2, began=5), Away(10, tries=1, reason="busy")),
     (limited(10, reset=99) + limited(20, 2, began=5), Away(10, reset=99, reason="busy")),
     (limited(10, reset=99) + limited(20, 2, began=5, reset=50), Away(20, reset=99, reason="busy")),
     (limited(10, reset=50) + limited(20, 2, began=5, reset=99), Away(20, reset=99, reason="busy")),
     ([verdict("unavailable", command="a", time=10.0, reason="no login")], Away(10, NEVER, 0, "no login")),
-    ([*limited(10), verdict("failed", command="a")], Away(10, reason="busy")),  # it has answered
-    ([*limited(10, reset=99), verdict("failed", command="a")], Away(10, 99, reason="busy")),  # begun before
+    # it has answered
+    ([*limited(10), verdict("failed", command="a")], Away(10, reason="busy")),
+    # begun before
+    ([*limited(10, reset=99), verdict("failed", command="a")], Away(10, 99, reason="busy")),
     ([*limited(10), record("run")], None),
     ([*limited(10), record("run", continues=True)], Away(10, tries=1, reason="busy")),
 ])  # fmt: skip
-def test_why_an_agent_cannot_be_used(records: list[dict[str, Any]], away: Away | None) -> None:
+def test_why_an_agent_cannot_be_used(
+    records: list[dict[str, Any]], away: Away | None
+) -> None:
     assert fold(*records).this_run.away.get("a") == away
 
 
 def test_a_judge_that_is_missing_is_away_and_not_the_agent() -> None:
-    away = fold(verdict("limited", command="a", unjudged=True, judge={"agent": "b"}, time=1.0)).this_run.away
+    away = fold(
+        verdict("limited", command="a", unjudged=True, judge={"agent": "b"}, time=1.0)
+    ).this_run.away
     assert "a" not in away and away["b"].tries == 1
 
 
 def test_extra_usage_is_billed_until_its_reset_whoever_ends_after_it() -> None:
     seen = verdict("passed", agent="claude", overage=True, reset=99.0, time=10.0)
-    assert fold(seen, verdict("passed", 2, agent="claude"), record("run")).overage["claude"].reset == 99
-    of_judge = verdict("passed", agent="a", judge={"row": "claude", "overage": True}, time=10.0)
+    assert (
+        fold(seen, verdict("passed", 2, agent="claude"), record("run"))
+        .overage["claude"]
+        .reset
+        == 99
+    )
+    of_judge = verdict(
+        "passed", agent="a", judge={"row": "claude", "overage": True}, time=10.0
+    )
     assert fold(of_judge).overage.keys() == {"claude"}
 
 
@@ -311,17 +396,25 @@ def test_what_was_spent_at_least_stays_so_in_every_sum() -> None:
     cut = verdict("interrupted", usd=1.0, at_least=True)
     known = fold(cut, verdict("failed", 2, usd=1.0))
     assert known.at_least and known.this_run.at_least and known.of(TASK).at_least
-    assert not fold(verdict("failed", usd=1.0, estimated=0.5, rate=0.1, request=0.2)).at_least  # of 0.2
+    assert not fold(
+        verdict("failed", usd=1.0, estimated=0.5, rate=0.1, request=0.2)
+    ).at_least  # of 0.2
 
 
 def test_a_pass_that_breaks_twice_is_blocked() -> None:
     broken = record("recheck", ok=False, broken=[TASK.key])
     once = fold(verdict("passed", 3, weak=True), broken)
-    assert (once.of(TASK).set_back, once.of(TASK).blocked, once.of(TASK).passed_at) == (1, False, 3)
+    assert (once.of(TASK).set_back, once.of(TASK).blocked, once.of(TASK).passed_at) == (
+        1,
+        False,
+        3,
+    )
     assert once.of(TASK).weak
     twice = fold(verdict("passed", 3), broken, verdict("passed", 5), broken)
     assert (twice.of(TASK).set_back, twice.of(TASK).blocked) == (2, True)
-    assert fold(verdict("passed"), broken, record("retry"), broken).of(TASK).set_back == 1
+    assert (
+        fold(verdict("passed"), broken, record("retry"), broken).of(TASK).set_back == 1
+    )
 
 
 def test_a_replay_is_the_fold_of_the_file(tmp_path: Path) -> None:
@@ -379,10 +472,12 @@ def test_newest(entries: list[str], size: int, wanted: list[str]) -> None:
 
 @pytest.mark.parametrize(("records", "seconds"), [
     ([("run", "a", 0), ("start", "a", 1), ("start", "a", 2), ("verdict", "a", 62), ("verdict", "a", 82)], 82),
-    # a process that was killed: what came after its last record nobody knows, but that it waited
+    # a process that was killed: what came after its last record nobody knows, but that
+    # it waited
     ([("run", "a", 0), ("start", "a", 10), ("verdict", "b", 900), ("start", "b", 905)], 15),
     ([("run", "a", 0), ("wait", "a", 10), ("run again", "b", 900), ("start", "b", 905)], 75),
-    ([("run", "a", 0), ("start", "a", 50), ("verdict", "a", 20)], 50),  # the clock was set back
+    # the clock was set back
+    ([("run", "a", 0), ("start", "a", 50), ("verdict", "a", 20)], 50),
 ])  # fmt: skip
 def test_how_long_a_run_has_lasted_with_any_number_of_workers(
     records: list[tuple[str, str, int]], seconds: float
@@ -394,6 +489,10 @@ def test_how_long_a_run_has_lasted_with_any_number_of_workers(
             "start": {"iteration": 1},
         }
         fields = {"run": run, "time": float(at), **more.get(event, {})}
-        return verdict("failed", **fields) if event == "verdict" else record(event.split()[0], **fields)
+        return (
+            verdict("failed", **fields)
+            if event == "verdict"
+            else record(event.split()[0], **fields)
+        )
 
     assert fold(*(made(*one) for one in records)).this_run.seconds == seconds

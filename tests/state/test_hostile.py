@@ -1,4 +1,5 @@
-"""Whatever stands in prd.json and progress.txt: no traceback, no pass, and no byte lost that was not ralph's."""
+"""Whatever stands in prd.json and progress.txt: no traceback, no pass, and no byte lost
+that was not ralph's."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def counted(tally: Callable[[str, int], None]) -> Iterator[None]:
 
 
 def refused_or_open(path: Path) -> None:
-    """A plan is refused with words, or read with no task passed that does not say so."""
+    """A plan is refused with words, or read with no task passed that does not say
+    so."""
     try:
         plan = prd.load(path)
         prd.validate(plan)
@@ -35,19 +37,29 @@ def refused_or_open(path: Path) -> None:
         assert str(error)
         return
     for task in plan.tasks:
-        said = [task.raw.get(key) for key in prd.ALIASES["passed"]] + [task.raw.get("status")]
-        assert not task.passed or any(word is True or isinstance(word, str) for word in said)
+        said = [task.raw.get(key) for key in prd.ALIASES["passed"]] + [
+            task.raw.get("status")
+        ]
+        assert not task.passed or any(
+            word is True or isinstance(word, str) for word in said
+        )
 
 
 @hostile
-@given(data=st.binary(max_size=200) | st.text(max_size=100).map(lambda t: t.encode("utf-8", "surrogatepass")))
+@given(
+    data=st.binary(max_size=200)
+    | st.text(max_size=100).map(lambda t: t.encode("utf-8", "surrogatepass"))
+)
 def test_any_bytes_as_prd_json(scratch: Path, data: bytes) -> None:
     (scratch / "prd.json").write_bytes(data)
     refused_or_open(scratch / "prd.json")
 
 
 @hostile
-@given(document=values, tasks=st.lists(st.dictionaries(names, values, max_size=5), max_size=3))
+@given(
+    document=values,
+    tasks=st.lists(st.dictionaries(names, values, max_size=5), max_size=3),
+)
 def test_any_json_as_prd_json(scratch: Path, document: Any, tasks: list[Any]) -> None:
     top = {**document, "tasks": tasks} if isinstance(document, dict) else document
     (scratch / "prd.json").write_text(json.dumps(top))
@@ -55,7 +67,9 @@ def test_any_json_as_prd_json(scratch: Path, document: Any, tasks: list[Any]) ->
 
 
 _done = st.none() | st.tuples(st.sampled_from(prd.ALIASES["passed"]), st.booleans())
-_status = st.tuples(st.just("status"), st.sampled_from(["todo", "done", "blocked", "In Progress"]))
+_status = st.tuples(
+    st.just("status"), st.sampled_from(["todo", "done", "blocked", "In Progress"])
+)
 _extras = st.dictionaries(st.text(max_size=6), values, max_size=4)
 _styles: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [{"indent": 2}, {"indent": "\t"}, {"indent": 0}, {}, {"separators": (",", ":")}, {"separators": (" ,", " : ")}]
@@ -64,18 +78,29 @@ _styles: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 
 @st.composite
 def documents(draw: st.DrawFn) -> bytes:
-    """Valid plans in any formatting: a list or an object, any keys beside, in any order."""
+    """Valid plans in any formatting: a list or an object, any keys beside, in any
+    order."""
     tasks = []
     for number in range(draw(st.integers(min_value=1, max_value=4))):
-        own = [("id", f"T{number}"), ("title", "t"), *filter(None, [draw(_done | _status)])]
-        beside = [(key, value) for key, value in draw(_extras).items() if key not in KNOWN]
+        own = [
+            ("id", f"T{number}"),
+            ("title", "t"),
+            *filter(None, [draw(_done | _status)]),
+        ]
+        beside = [
+            (key, value) for key, value in draw(_extras).items() if key not in KNOWN
+        ]
         tasks.append(dict(draw(st.permutations([*own, *beside]))))
     document: Any = tasks
     if draw(st.booleans()):
         beside = [(f"x{key}", value) for key, value in draw(_extras).items()]
         document = dict(draw(st.permutations([("userStories", tasks), *beside])))
     source = json.dumps(document, ensure_ascii=draw(st.booleans()), **draw(_styles))
-    source = draw(st.sampled_from(["", "\ufeff"])) + source + draw(st.sampled_from(["", "\n", "\r\n\n"]))
+    source = (
+        draw(st.sampled_from(["", "\ufeff"]))
+        + source
+        + draw(st.sampled_from(["", "\n", "\r\n\n"]))
+    )
     return source.encode("utf-8", "replace")
 
 
@@ -92,9 +117,13 @@ def test_a_write_changes_one_field_and_no_other_byte(
 
 
 _records = st.builds(
-    lambda fields, event, version: json.dumps({"v": version, "plan": "p@", "event": event, **fields}),
+    lambda fields, event, version: json.dumps(
+        {"v": version, "plan": "p@", "event": event, **fields}
+    ),
     st.dictionaries(names, values, max_size=6),
-    st.sampled_from(["run", "start", "verdict", "wait", "recheck", "retry", "add", "land", "stop"]),
+    st.sampled_from(
+        ["run", "start", "verdict", "wait", "recheck", "retry", "add", "land", "stop"]
+    ),
     st.just(2),
 )
 _notes = st.lists(
@@ -108,18 +137,21 @@ _notes = st.lists(
 @hostile
 @given(notes=_notes)
 def test_any_bytes_as_progress_txt(scratch: Path, notes: bytes) -> None:
-    """Read, shown and appended to, or refused with words; never a byte less, and never a pass in the plan."""
+    """Read, shown and appended to, or refused with words; never a byte less, and never
+    a pass in the plan."""
     plan_path, path = scratch / "prd.json", scratch / "progress.txt"
-    plan_path.write_text('{"project": "p", "tasks": [{"id": "T1", "title": "t", "passes": false}]}')
+    plan_path.write_text(
+        '{"project": "p", "tasks": [{"id": "T1", "title": "t", "passes": false}]}'
+    )
     path.write_bytes(notes)
     plan = prd.load(plan_path)
     journal = Journal(path)
     journal.open()
     assert Journal(path).open() == []  # what was cut off is closed once
     journal.append(Added(plan="prd.json@"), "head", ["- line"])
-    assert [*parse(path.read_bytes().split(b"\n"))][-1]["event"] == "add" and path.read_bytes().startswith(
-        notes
-    )
+    assert [*parse(path.read_bytes().split(b"\n"))][-1][
+        "event"
+    ] == "add" and path.read_bytes().startswith(notes)
     try:
         history = replay(journal.records(plan))
         shown = status.Status(plan, history)

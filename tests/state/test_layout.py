@@ -1,4 +1,5 @@
-"""Where everything of a plan lies, and who is at work on it; nothing here writes but a note."""
+"""Where everything of a plan lies, and who is at work on it; nothing here writes but a
+note."""
 
 from __future__ import annotations
 
@@ -33,15 +34,22 @@ def test_everything_of_a_plan_has_its_place(paths: Paths, tmp_path: Path) -> Non
     assert [paths.prd, paths.progress] == [root / "prd.json", root / "progress.txt"]
     assert [paths.rulebook, paths.logs] == [root / "AGENTS.md", root / ".ralph/log"]
     assert paths.private.parent == root / ".git/ralph"
-    assert paths.places.parent == tmp_path / "places" and paths.places.name.startswith("repo-")
+    assert paths.places.parent == tmp_path / "places" and paths.places.name.startswith(
+        "repo-"
+    )
     assert paths.handoff(2) == paths.places / "work-2/.ralph-handoff.md"
     (root / "plans").mkdir()
     other = layout.locate(root / "plans/prd.json")
-    assert other.progress == root / "plans/progress.txt" and other.rulebook == paths.rulebook
+    assert (
+        other.progress == root / "plans/progress.txt"
+        and other.rulebook == paths.rulebook
+    )
     assert {other.private, other.places}.isdisjoint({paths.private, paths.places})
 
 
-def test_outside_of_a_repository_and_in_no_folder_there_is_no_plan(tmp_path: Path) -> None:
+def test_outside_of_a_repository_and_in_no_folder_there_is_no_plan(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(BadInput, match="not in a git repository"):
         layout.locate(tmp_path / "prd.json")
     with pytest.raises(BadInput, match="there is no folder"):
@@ -49,14 +57,22 @@ def test_outside_of_a_repository_and_in_no_folder_there_is_no_plan(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "typed", ["shop/prd.json", "SHOP/prd.json", "shop/PRD.JSON", "link/prd.json", "cafe\u0301/prd.json"]
+    "typed",
+    [
+        "shop/prd.json",
+        "SHOP/prd.json",
+        "shop/PRD.JSON",
+        "link/prd.json",
+        "cafe\u0301/prd.json",
+    ],
 )
 @pytest.mark.parametrize("there", [True, False])
 def test_a_plan_is_one_however_it_is_typed(
     repo: Repo, monkeypatch: pytest.MonkeyPatch, typed: str, there: bool
 ) -> None:
-    """On a disk that tells neither cases nor Unicode forms apart. Elsewhere, what is typed is there by its own
-    name, and the system's call is played: it gives the one form."""
+    """On a disk that tells neither cases nor Unicode forms apart. Elsewhere, what is
+    typed is there by its own name, and the system's call is played: it gives the one
+    form."""
     right = unicodedata.normalize("NFC", typed).lower().replace("link", "shop")
     if hasattr(fcntl, "F_GETPATH"):
         on_disk = right
@@ -79,9 +95,13 @@ def test_a_plan_is_one_however_it_is_typed(
     if there:
         path.write_text("{}")
     paths = layout.locate(repo.path / typed)
-    wanted = right if there else f"{right.rpartition('/')[0]}/{typed.rpartition('/')[2]}"
+    wanted = (
+        right if there else f"{right.rpartition('/')[0]}/{typed.rpartition('/')[2]}"
+    )
     assert paths.prd == repo.path / wanted
-    assert paths.private == repo.path / ".git/ralph" / files.digest(os.fsencode(repo.path / wanted))
+    assert paths.private == repo.path / ".git/ralph" / files.digest(
+        os.fsencode(repo.path / wanted)
+    )
 
 
 def test_a_plan_that_is_a_link_keeps_its_own_name(repo: Repo) -> None:
@@ -96,7 +116,9 @@ def test_a_plan_that_is_a_link_keeps_its_own_name(repo: Repo) -> None:
     ({"HOME": "/h"}, "/h/.local/state/ralph"),
     ({"RALPH_PLACES": "~/p", "HOME": "/h"}, "/h/p"),
 ])  # fmt: skip
-def test_the_folder_of_all_places(monkeypatch: pytest.MonkeyPatch, env: dict[str, str], folder: str) -> None:
+def test_the_folder_of_all_places(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], folder: str
+) -> None:
     for name in ("RALPH_PLACES", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in env.items():
@@ -113,7 +135,11 @@ def test_only_who_holds_the_lock_is_at_work(paths: Paths) -> None:
         assert layout.running(paths) is None and layout.last_holder(paths) == me
         with lock.alone(paths, what) as run_id:
             found = layout.running(paths)
-            assert found and found.run_id == run_id and (layout.loop_at_work(paths) is not None) == loop
+            assert (
+                found
+                and found.run_id == run_id
+                and (layout.loop_at_work(paths) is not None) == loop
+            )
         assert layout.running(paths) is None
 
 
@@ -121,7 +147,9 @@ def test_a_stop_is_for_one_run(paths: Paths) -> None:
     paths.private.mkdir(parents=True)
     assert not layout.stop_is_asked(paths, "id")
     layout.stop_file(paths).write_bytes(b"id")
-    assert layout.stop_is_asked(paths, "id") and not layout.stop_is_asked(paths, "other")
+    assert layout.stop_is_asked(paths, "id") and not layout.stop_is_asked(
+        paths, "other"
+    )
 
 
 def test_the_words_of_the_last_run_are_for_this_person_alone(paths: Paths) -> None:
@@ -140,7 +168,10 @@ def test_a_task_that_a_person_unblocked_starts_over(paths: Paths) -> None:
         task="T1", title="task 1", iteration=1, verdict=Verdict.FAILED, blocked="why", plan=plan.key, time=time.time()
     )  # fmt: skip
     assert layout.history_of(plan, [record]).of(plan.tasks[0]).attempts == 0
-    held = prd.read(plan.text.replace('"passes": false', '"blocked": "why", "passes": false'), plan.path)
+    held = prd.read(
+        plan.text.replace('"passes": false', '"blocked": "why", "passes": false'),
+        plan.path,
+    )
     assert layout.history_of(held, [record]).of(plan.tasks[0]).attempts == 1
 
 
@@ -157,7 +188,9 @@ def test_what_a_folder_weighs(tmp_path: Path) -> None:
      b'{"pid": 1e99, "created": 0, "run_id": "x"}', b'{"pid": -1, "created": 0, "run_id": "x"}',
      b'{"prd": "\\u0000", "root": "/", "common": "/"}', b'{"prd": 1, "root": "/", "common": "/"}'],
 )  # fmt: skip
-def test_what_nobody_can_read_is_no_holder_and_no_note(paths: Paths, tmp_path: Path, said: bytes) -> None:
+def test_what_nobody_can_read_is_no_holder_and_no_note(
+    paths: Paths, tmp_path: Path, said: bytes
+) -> None:
     paths.private.mkdir(parents=True)
     for name in ("running.json", "plan.json"):
         (paths.private / name).write_bytes(said)

@@ -32,7 +32,11 @@ NOW = 1_795_000_000.0
 
 def history(**known: Any) -> History:
     """What `run_...` says is of the run, the rest of the plan."""
-    run = {key.removeprefix("run_"): known.pop(key) for key in list(known) if key.startswith("run_")}
+    run = {
+        key.removeprefix("run_"): known.pop(key)
+        for key in list(known)
+        if key.startswith("run_")
+    }
     return History(this_run=RunHistory(**run), **known)
 
 
@@ -48,7 +52,9 @@ def history(**known: Any) -> History:
     ({"limits": {"usd": 3}, "budget": {"usd": 100}}, {"usd": 4}, Limits(usd=4, budget_usd=100)),
     ({}, {"max_wait": 60.0, "hours": 1.0}, Limits(max_wait=60, hours=1)),
 ])  # fmt: skip
-def test_resolve(settings: dict[str, Any], given: dict[str, Any], wanted: Limits) -> None:
+def test_resolve(
+    settings: dict[str, Any], given: dict[str, Any], wanted: Limits
+) -> None:
     assert resolve(settings, given) == wanted
 
 
@@ -62,12 +68,15 @@ def test_limits_that_could_never_be_reached_are_refused(number: float) -> None:
 
 def test_what_the_schema_refuses_is_no_limit() -> None:
     """`ralph status` reads a plan that no run would take."""
-    odd = {"limits": {"iteration": 5, "usd": "20", "tokens": None}, "budget": {"hours": 1, "usd": [1]}}
+    odd = {
+        "limits": {"iteration": 5, "usd": "20", "tokens": None},
+        "budget": {"hours": 1, "usd": [1]},
+    }
     assert resolve(odd, {}) == Limits()
 
 
-# One line a case: the task's limits and what was taken; its attempts, what is left of dollars and seconds, and
-# whether it is spent.
+# One line a case: the task's limits and what was taken; its attempts, what is left of
+# dollars and seconds, and whether it is spent.
 @pytest.mark.parametrize(("own", "taken", "attempts", "left", "over"), [
     ({}, {"usd": 9.0, "seconds": 1e6}, 3, (None, NONE), ""),
     ({"attempts": 2}, {}, 2, (None, NONE), ""),
@@ -80,7 +89,11 @@ def test_what_the_schema_refuses_is_no_limit() -> None:
     ({"usd": 1, "minutes": 1}, {"usd": 3.0, "seconds": 99.0}, 3, (0.01, 1.0), "its limit of $1.00 is spent"),
 ])  # fmt: skip
 def test_limits_of_a_task(
-    own: dict[str, Any], taken: dict[str, Any], attempts: int, left: tuple[Any, float], over: str
+    own: dict[str, Any],
+    taken: dict[str, Any],
+    attempts: int,
+    left: tuple[Any, float],
+    over: str,
 ) -> None:
     task, since = Task("T1", "x", 0, {}, limits=TaskLimits(**own)), Spent(**taken)
     assert attempts_at(Limits(), task) == attempts
@@ -95,7 +108,9 @@ def test_limits_of_a_task(
     (Share(usd=1, tokens=7), Share(usd=2, seconds=9), Share(1, 7, 9)),
     (Share(), Share(usd=2, seconds=9), Share(2, None, 9)),
 ])  # fmt: skip
-def test_the_smaller_of_task_and_run_holds(one: Share, other: Share, wanted: Share) -> None:
+def test_the_smaller_of_task_and_run_holds(
+    one: Share, other: Share, wanted: Share
+) -> None:
     assert one.within(other) == wanted
 
 
@@ -107,7 +122,8 @@ def test_limits_in_dollars(limits: Limits, wanted: bool) -> None:
     assert limits.in_dollars is wanted
 
 
-# One line a case: the limits, what was used, for how many seconds; the stop's word and a fragment.
+# One line a case: the limits, what was used, for how many seconds; the stop's word and
+# a fragment.
 @pytest.mark.parametrize(("limits", "used", "seconds", "word", "fragment"), [
     (Limits(), {}, 0, None, ""),
     (Limits(iterations=3), {"run_iterations": 2}, 0, None, ""),
@@ -126,7 +142,8 @@ def test_limits_in_dollars(limits: Limits, wanted: bool) -> None:
     (Limits(tokens=10), {"tokens": Tokens(50, 50, 50)}, 0, None, ""),
     (Limits(budget_usd=5), {"usd": 4.99}, 0, None, ""),
     (Limits(budget_usd=5), {"usd": 5.0}, 0, "budget", "raise budget.usd in prd.json"),
-    (Limits(budget_tokens=10), {"tokens": Tokens(4, 5, 4)}, 0, None, ""),  # cached is a part of input
+    # cached is a part of input
+    (Limits(budget_tokens=10), {"tokens": Tokens(4, 5, 4)}, 0, None, ""),
     (Limits(budget_tokens=10), {"tokens": Tokens(4, 6, 0)}, 0, "budget", "raise budget.tokens in"),
     (Limits(usd=1, budget_usd=5), {"run_usd": 1.0, "usd": 5.0}, 0, "budget", "budget in dollars is spent"),
     (Limits(), {"run_blocked_in_a_row": 2}, 0, None, ""),
@@ -137,7 +154,13 @@ def test_limits_in_dollars(limits: Limits, wanted: bool) -> None:
     (Limits(stuck=9), {"run_blocked_in_a_row": 3}, 0, "stuck", "3 tasks blocked in a row"),
     (Limits(stuck=9), {"run_blocked_in_a_row": 8, "run_passed": 1}, 0, None, ""),
 ])  # fmt: skip
-def test_spent(limits: Limits, used: dict[str, Any], seconds: float, word: str | None, fragment: str) -> None:
+def test_spent(
+    limits: Limits,
+    used: dict[str, Any],
+    seconds: float,
+    word: str | None,
+    fragment: str,
+) -> None:
     stop = spent(limits, history(**used), seconds, NOW)
     assert (stop.word if stop else None) == word
     if stop:
@@ -160,9 +183,12 @@ def test_run_deadline(limits: Limits, gone: float, wanted: float) -> None:
     (Limits(usd=3), {"usd": 50.0, "run_usd": 1.0}, 2.0),
     (Limits(budget_usd=60), {"usd": 50.0, "run_usd": 1.0}, 10.0),
     (Limits(usd=3, budget_usd=51), {"usd": 50.0, "run_usd": 1.0}, 1.0),
-    (Limits(usd=1), {"run_usd": 1.5}, 0.01),  # nothing is left, and 0 could mean no limit
+    # nothing is left, and 0 could mean no limit
+    (Limits(usd=1), {"run_usd": 1.5}, 0.01),
 ])  # fmt: skip
-def test_what_is_left_of_dollars(limits: Limits, used: dict[str, Any], wanted: float | None) -> None:
+def test_what_is_left_of_dollars(
+    limits: Limits, used: dict[str, Any], wanted: float | None
+) -> None:
     assert share(limits, history(**used), [], 1) == Share(usd=wanted)
 
 
@@ -191,7 +217,9 @@ def test_when_an_agent_is_back(away: Away, limits: Limits, wanted: float) -> Non
     (Away(NOW, NOW + 6 * 3600 + 1), 0, Limits(), "more than --max-wait allows"),
     (Away(NOW, NOW + 601), 0, Limits(max_wait=600), "ends in 10 min 1 s"),
 ])  # fmt: skip
-def test_how_long_an_agent_is_waited_for(away: Away, vain: int, limits: Limits, wanted: float | str) -> None:
+def test_how_long_an_agent_is_waited_for(
+    away: Away, vain: int, limits: Limits, wanted: float | str
+) -> None:
     found = wait_for(limits, away, vain, NOW)
     if isinstance(wanted, str):
         assert isinstance(found, Stop)
@@ -209,9 +237,16 @@ def test_plans_that_wait_for_one_reset_do_not_wake_in_one_second() -> None:
 
 
 @pytest.fixture(
-    params=["UTC0", "CET-1CEST,M3.5.0,M10.5.0/3", "NST3:30NDT,M3.2.0,M11.1.0", "NZST-12NZDT,M9.5.0,M4.1.0/3"]
+    params=[
+        "UTC0",
+        "CET-1CEST,M3.5.0,M10.5.0/3",
+        "NST3:30NDT,M3.2.0,M11.1.0",
+        "NZST-12NZDT,M9.5.0,M4.1.0/3",
+    ]
 )
-def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def zone(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
     monkeypatch.setenv("TZ", request.param)
     time.tzset()
     yield request.param
@@ -225,7 +260,8 @@ def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     ("2026-11-21 07:00", "07:00", "2026-11-22 07:00"),
     ("2026-12-31 23:59", "00:00", "2027-01-01 00:00"),
     ("2026-02-28 12:00", "7:05", "2026-03-01 07:05"),
-    ("2026-03-28 23:00", "07:00", "2026-03-29 07:00"),  # the night in which Berlin's clocks go forward
+    # the night in which Berlin's clocks go forward
+    ("2026-03-28 23:00", "07:00", "2026-03-29 07:00"),
     ("2026-10-24 23:00", "07:00", "2026-10-25 07:00"),  # and back
 ])  # fmt: skip
 def test_next_time(zone: str, now: str, clock: str, wanted: str) -> None:
@@ -233,14 +269,19 @@ def test_next_time(zone: str, now: str, clock: str, wanted: str) -> None:
     assert time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) == wanted
 
 
-@pytest.mark.parametrize("clock", ["", "7", "24:00", "07:60", "7am", "07:00:00", "tomorrow", "-1:00"])
+@pytest.mark.parametrize(
+    "clock", ["", "7", "24:00", "07:60", "7am", "07:00:00", "tomorrow", "-1:00"]
+)
 def test_no_time(clock: str) -> None:
-    with pytest.raises(BadInput, match=r"--until: expected a time such as 07:00, found "):
+    with pytest.raises(
+        BadInput, match=r"--until: expected a time such as 07:00, found "
+    ):
         next_time(clock, NOW)
 
 
 @pytest.mark.parametrize(("left", "largest", "given", "jobs", "wanted"), [
-    (8.0, 0.0, [], 4, 8.0),  # nobody knows what an attempt takes: the first one is alone
+    # nobody knows what an attempt takes: the first one is alone
+    (8.0, 0.0, [], 4, 8.0),
     (8.0, 0.0, [8.0], 4, None),
     (8.0, 1.0, [], 4, 2.0),
     (8.0, 1.0, [2.0], 4, 2.0),
@@ -259,7 +300,9 @@ def test_the_share_of_each_worker_and_never_more_than_is_left(
     left: float, largest: float, given: list[float], jobs: int, wanted: float | None
 ) -> None:
     known = history(usd=10.0, run_usd=10.0, largest=Spent(usd=largest))
-    found = share(Limits(usd=10.0 + left), known, [Share(usd=one) for one in given], jobs)
+    found = share(
+        Limits(usd=10.0 + left), known, [Share(usd=one) for one in given], jobs
+    )
     assert (found and found.usd) == wanted
     assert found is None or sum(given) + (found.usd or 0.0) <= max(left, 0.01)
 
@@ -268,4 +311,6 @@ def test_tokens_are_shared_like_dollars() -> None:
     known = history(largest=Spent(tokens=Tokens(100, 20)))
     assert share(Limits(tokens=800), known, [], 4) == Share(tokens=200)
     assert share(Limits(tokens=800, usd=5), known, [], 4) == Share(usd=5.0, tokens=200)
-    assert share(Limits(tokens=800, usd=5), known, [Share(usd=5.0, tokens=200)], 4) is None
+    assert (
+        share(Limits(tokens=800, usd=5), known, [Share(usd=5.0, tokens=200)], 4) is None
+    )

@@ -1,4 +1,5 @@
-"""The lock of a plan: one process at a time, and what is done after one that was killed."""
+"""The lock of a plan: one process at a time, and what is done after one that was
+killed."""
 
 from __future__ import annotations
 
@@ -48,13 +49,17 @@ def start(paths: Paths, what: str) -> tuple[subprocess.Popen[bytes], psutil.Proc
     """A process that holds the lock as `what`, and one that it has started."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     words = [sys.executable, "-c", HOLDER, what]
-    holder = subprocess.Popen(words, cwd=paths.root, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    holder = subprocess.Popen(
+        words, cwd=paths.root, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert holder.stdout is not None
     return holder, psutil.Process(int(holder.stdout.readline()))
 
 
 @pytest.mark.parametrize("what", ["run", "plan"])
-def test_a_second_process_is_refused_with_the_name_of_the_first(paths: Paths, what: str) -> None:
+def test_a_second_process_is_refused_with_the_name_of_the_first(
+    paths: Paths, what: str
+) -> None:
     holder, child = start(paths, what)
     refused = rf"`ralph {what}` is at work on this plan \(pid {holder.pid}, since 20"
     for _ in range(2):
@@ -84,12 +89,20 @@ def test_what_a_killed_run_left_is_ended_by_the_next(paths: Paths) -> None:
         paths.private / f".words.0a1b{files.TEMPORARY}", heads / "ralph/p.lock",
     ]  # fmt: skip
     # of edits now, of another plan, of a person's git
-    others = [paths.private / "prd.lock", refs / "parked/other/x.lock", heads / "main.lock"]
+    others = [
+        paths.private / "prd.lock",
+        refs / "parked/other/x.lock",
+        heads / "main.lock",
+    ]
     for path in (*locks, *others):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     kill(holder)
-    assert layout.running(paths) is None and layout.last_holder(paths) is not None and child.is_running()
+    assert (
+        layout.running(paths) is None
+        and layout.last_holder(paths) is not None
+        and child.is_running()
+    )
     lock.end_killed_run(paths)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
     assert all(other.exists() for other in others)
@@ -97,7 +110,9 @@ def test_what_a_killed_run_left_is_ended_by_the_next(paths: Paths) -> None:
 
 
 @pytest.mark.parametrize("boot", ["this one", "another one"])
-def test_after_a_power_cut_what_was_not_synced_is_given_up(paths: Paths, boot: str) -> None:
+def test_after_a_power_cut_what_was_not_synced_is_given_up(
+    paths: Paths, boot: str
+) -> None:
     kill(start(paths, "run")[0])
     if boot == "another one":
         said = paths.private / "running.json"
@@ -115,7 +130,8 @@ def test_after_a_power_cut_what_was_not_synced_is_given_up(paths: Paths, boot: s
 def test_a_clock_that_is_set_is_no_new_start_of_the_machine(
     monkeypatch: pytest.MonkeyPatch, knows: bool
 ) -> None:
-    """Where no file tells the start, as on macOS, its id does; its time only where there is no id."""
+    """Where no file tells the start, as on macOS, its id does; its time only where
+    there is no id."""
     starts, times, real = ["first"], [1000.0], os.open
 
     class Library:
@@ -126,7 +142,9 @@ def test_a_clock_that_is_set_is_no_new_start_of_the_machine(
             return 0 if knows else -1
 
     def without_proc(path: Any, *given: Any, **named: Any) -> int:
-        return real("/no/such/file" if str(path).startswith("/proc/") else path, *given, **named)
+        return real(
+            "/no/such/file" if str(path).startswith("/proc/") else path, *given, **named
+        )
 
     monkeypatch.setattr(os, "open", without_proc)
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Library)
@@ -141,7 +159,10 @@ def test_a_clock_that_is_set_is_no_new_start_of_the_machine(
 def hanging(repo: Repo) -> subprocess.Popen[str]:
     """A run whose agent is at work and does not end."""
     loop = repo.start(
-        "run", "--agent", repo.agent("(OUT / 'up').touch(); time.sleep(600)"), first=LITTLE_GRACE
+        "run",
+        "--agent",
+        repo.agent("(OUT / 'up').touch(); time.sleep(600)"),
+        first=LITTLE_GRACE,
     )
     repo.wait_for("../up")
     return loop
@@ -151,7 +172,10 @@ def test_a_zombie_is_no_loop(repo: Repo) -> None:
     repo.plan(own("T1"))
     loop = hanging(repo)
     loop.kill()  # and nobody asks how it ended
-    assert psutil.Process(loop.pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_RUNNING)
+    assert psutil.Process(loop.pid).status() in (
+        psutil.STATUS_ZOMBIE,
+        psutil.STATUS_RUNNING,
+    )
     code, _, printed = repo.run(repo.agent(MAKES, "another"))
     assert (code, repo.passed()) == (0, ["T1"]), printed
     loop.wait()
@@ -168,13 +192,20 @@ def test_a_stopped_loop(repo: Repo) -> None:
     time.sleep(0.3)
     assert loop.poll() is None
     loop.send_signal(signal.SIGCONT)
-    assert (loop.wait(20), repo.alive(), repo.verdicts()) == (143, [], ["T1 interrupted"])
+    assert (loop.wait(20), repo.alive(), repo.verdicts()) == (
+        143,
+        [],
+        ["T1 interrupted"],
+    )
 
 
 def test_a_copy_of_a_running_folder(repo: Repo) -> None:
     repo.plan(own("T1"))
     loop = hanging(repo)
-    original, repo.path = repo.path, Path(shutil.copytree(repo.path, repo.outside / "copy", symlinks=True))
+    original, repo.path = (
+        repo.path,
+        Path(shutil.copytree(repo.path, repo.outside / "copy", symlinks=True)),
+    )
     code, _, printed = repo.run(repo.agent(MAKES, "another"))
     assert (code, repo.passed(), loop.poll()) == (0, ["T1"], None), printed
     repo.path = original
@@ -182,16 +213,23 @@ def test_a_copy_of_a_running_folder(repo: Repo) -> None:
     assert (loop.wait(20), repo.passed()) == (143, [])
 
 
-def test_a_second_run_ends_at_once_with_75_and_status_works_meanwhile(repo: Repo) -> None:
+def test_a_second_run_ends_at_once_with_75_and_status_works_meanwhile(
+    repo: Repo,
+) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
-    waits = "(OUT / 'hanging').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.05)"
+    waits = (
+        "(OUT / 'hanging').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.05)"
+    )
     process = repo.start("run", "--agent", repo.agent(f"{waits}\nP('T1.txt').touch()"))
     repo.wait_for("../hanging")
     code, summary, printed = repo.run("true")
     assert (code, summary["exit"]) == (75, 75)
     assert str(process.pid) in printed
     status = json.loads(repo.ralph("status", "--json").stdout)
-    assert status["running"]["pid"] == process.pid and status["running"]["workers"][0]["task"] == "T1"
+    assert (
+        status["running"]["pid"] == process.pid
+        and status["running"]["workers"][0]["task"] == "T1"
+    )
     assert f"pid {process.pid}" in repo.ralph("status").stdout
     assert repo.ralph("stop").returncode == 0
     (repo.path.parent / "go").touch()

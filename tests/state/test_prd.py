@@ -1,4 +1,5 @@
-"""prd.json: every dialect read, every corruption refused, and one field's bytes changed."""
+"""prd.json: every dialect read, every corruption refused, and one field's bytes
+changed."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def one(folder: Path, **fields: Any) -> Task:
 
 # ---------------------------------------------------------------- files from the wild
 
-# The file, how many tasks it has, how many passed, the next one; or what the refusal says.
+# The file, how many tasks it has, how many passed, the next one; or what the refusal
+# says.
 WILD: dict[str, tuple[int, int, str | None] | tuple[str, ...]] = {
     "0d745d.json": (12, 0, "SETUP-001"),
     "36b03a.json": (19, 19, None),
@@ -55,7 +57,10 @@ WILD: dict[str, tuple[int, int, str | None] | tuple[str, ...]] = {
     "b24cf1.json": (8, 8, None),
     "c8f10e.json": (1, 0, "task-1"),
     "cb25d2.json": (55, 55, None),
-    "cf8615.json": ("found an object with title, phases, notes", "userStories, stories, tasks, features"),
+    "cf8615.json": (
+        "found an object with title, phases, notes",
+        "userStories, stories, tasks, features",
+    ),
     "ed1ec9.json": ("features is an empty list", "expected at least one task"),
 }
 
@@ -107,28 +112,44 @@ def test_title(tmp_path: Path, fields: dict[str, Any], wanted: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["acceptanceCriteria", "acceptance_criteria", "acceptance", "steps", "verification"]
+    "key",
+    [
+        "acceptanceCriteria",
+        "acceptance_criteria",
+        "acceptance",
+        "steps",
+        "verification",
+    ],
 )
 @pytest.mark.parametrize(("value", "wanted"), [
     ("one", ("one",)), (["one", "two"], ("one", "two")), ([{"text": "one", "met": False}, "two"], ("one", "two")),
     ([], ()), (None, ()),
 ])  # fmt: skip
-def test_criteria(tmp_path: Path, key: str, value: object, wanted: tuple[str, ...]) -> None:
+def test_criteria(
+    tmp_path: Path, key: str, value: object, wanted: tuple[str, ...]
+) -> None:
     assert one(tmp_path, **{key: value}).criteria == wanted
 
 
 @pytest.mark.parametrize("key", ["dependsOn", "depends_on", "dependencies"])
 @pytest.mark.parametrize(
-    ("value", "wanted"), [(["1"], ("1",)), ([1], ("1",)), ("1", ("1",)), ([], ()), (None, ())]
+    ("value", "wanted"),
+    [(["1"], ("1",)), ([1], ("1",)), ("1", ("1",)), ([], ()), (None, ())],
 )
-def test_dependencies(tmp_path: Path, key: str, value: object, wanted: tuple[str, ...]) -> None:
-    plan = load(tmp_path, json.dumps([{"id": 1, "title": "a"}, {"title": "b", key: value}]))
+def test_dependencies(
+    tmp_path: Path, key: str, value: object, wanted: tuple[str, ...]
+) -> None:
+    plan = load(
+        tmp_path, json.dumps([{"id": 1, "title": "a"}, {"title": "b", key: value}])
+    )
     assert plan.tasks[1].depends_on == wanted
     assert [task.id for task in in_order(plan)] == ["1", "b"]
 
 
 @pytest.mark.parametrize("key", ["passes", "passed", "completed", "complete", "done"])
-@pytest.mark.parametrize(("value", "wanted"), [(True, True), (False, False), (None, False)])
+@pytest.mark.parametrize(
+    ("value", "wanted"), [(True, True), (False, False), (None, False)]
+)
 def test_done_fields(tmp_path: Path, key: str, value: object, wanted: bool) -> None:
     assert one(tmp_path, **{key: value}).passed is wanted
 
@@ -161,7 +182,9 @@ def test_done_fields(tmp_path: Path, key: str, value: object, wanted: bool) -> N
     ({"passes": None, "done": True}, (True, None)),
     ({"passes": False, "done": True}, (False, None)),  # the first one decides
 ])  # fmt: skip
-def test_passed_and_blocked(tmp_path: Path, fields: dict[str, Any], wanted: tuple[bool, str | None]) -> None:
+def test_passed_and_blocked(
+    tmp_path: Path, fields: dict[str, Any], wanted: tuple[bool, str | None]
+) -> None:
     task = one(tmp_path, **fields)
     assert (task.passed, task.blocked) == wanted
 
@@ -180,11 +203,14 @@ def in_order(plan: Plan) -> Iterator[Task]:
     """The tasks in the order in which they would be worked, each one passing."""
     while (task := prd.next_task(plan)) is not None:
         yield task
-        tasks = tuple(replace(t, passed=True) if t.id == task.id else t for t in plan.tasks)
+        tasks = tuple(
+            replace(t, passed=True) if t.id == task.id else t for t in plan.tasks
+        )
         plan = replace(plan, tasks=tasks)
 
 
-# The tasks of a plan as `id priority dependencies state`, and the order in which they are worked.
+# The tasks of a plan as `id priority dependencies state`, and the order in which they
+# are worked.
 @pytest.mark.parametrize(("tasks", "wanted"), [
     (["a", "b", "c"], "a b c"),
     (["a 3", "b 1", "c 2"], "b c a"),
@@ -208,8 +234,16 @@ def test_the_order_of_work(tmp_path: Path, tasks: list[str], wanted: str) -> Non
     entries = []
     for words in tasks:
         name, priority, needs, state = [*words.split(), "-", "-", "-"][:4]
-        entry: dict[str, Any] = {"id": name, "title": f"task {name}", "dependsOn": needs.strip("-").split()}
-        entry |= {} if priority == "-" else {"priority": int(priority) if priority.isdigit() else priority}
+        entry: dict[str, Any] = {
+            "id": name,
+            "title": f"task {name}",
+            "dependsOn": needs.strip("-").split(),
+        }
+        entry |= (
+            {}
+            if priority == "-"
+            else {"priority": int(priority) if priority.isdigit() else priority}
+        )
         entry |= states.get(state, {})
         entries.append(entry)
     plan = load(tmp_path, json.dumps(entries))
@@ -240,7 +274,9 @@ def test_missing_ids_are_made_from_titles_and_stay(
         plan = write_over(plan, edit.set_blocked(plan, plan.task(name), "why"))
         assert [task.id for task in plan.tasks] == wanted
     more = [{"title": "Something else"}, *tasks, {"title": "Same"}]
-    assert [task.id for task in load(tmp_path, json.dumps(more)).tasks][1 : 1 + len(tasks)] == wanted
+    assert [task.id for task in load(tmp_path, json.dumps(more)).tasks][
+        1 : 1 + len(tasks)
+    ] == wanted
 
 
 @pytest.mark.parametrize(("top", "project", "branch"), [
@@ -251,9 +287,15 @@ def test_missing_ids_are_made_from_titles_and_stay(
     ({"repo": "r", "branchName": ""}, "r", None),
     ({"project": "two\nlines"}, "two lines", None),
 ])  # fmt: skip
-def test_project_and_branch(tmp_path: Path, top: dict[str, Any], project: str, branch: str | None) -> None:
+def test_project_and_branch(
+    tmp_path: Path, top: dict[str, Any], project: str, branch: str | None
+) -> None:
     plan = load(tmp_path, json.dumps({**top, "tasks": [{"title": "a"}]}))
-    assert (plan.project, plan.branch, plan.key) == (project, branch, f"prd.json@{branch or ''}")
+    assert (plan.project, plan.branch, plan.key) == (
+        project,
+        branch,
+        f"prd.json@{branch or ''}",
+    )
 
 
 @pytest.mark.parametrize(("check", "wanted"), [
@@ -326,7 +368,8 @@ def assert_refused(path: Path, *fragments: str) -> None:
 WHOLE = '{\n  "tasks": [\n    {"id": "a", "title": "x"},\n    {"id": "b", "title": "y"}\n  ]\n}\n'
 DEEP = "nested too deeply"
 
-# What is in the file, and what the message says: the place, what was found, what was expected.
+# What is in the file, and what the message says: the place, what was found, what was
+# expected.
 REFUSED: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     "empty": ("", ("is empty", "expected a JSON object")),
     "blank": (" \n\t\n", ("is empty",)),
@@ -450,9 +493,17 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("key", "value", "said"), WRONG, ids=lambda part: json.dumps(part)[:40])
-def test_a_wrong_type_in_a_task_is_refused(tmp_path: Path, key: str, value: object, said: str) -> None:
-    task = {"id": "b", **({} if key in ("title", "name") else {"title": "x"}), key: value}
+@pytest.mark.parametrize(
+    ("key", "value", "said"), WRONG, ids=lambda part: json.dumps(part)[:40]
+)
+def test_a_wrong_type_in_a_task_is_refused(
+    tmp_path: Path, key: str, value: object, said: str
+) -> None:
+    task = {
+        "id": "b",
+        **({} if key in ("title", "name") else {"title": "x"}),
+        key: value,
+    }
     source = json.dumps({"userStories": [{"id": "a", "title": "a"}, task]})
     assert_refused(write(tmp_path, source), f"prd.json: userStories[1].{said}")
 
@@ -477,7 +528,9 @@ def test_a_wrong_type_in_a_task_is_refused(tmp_path: Path, key: str, value: obje
     ("checks", "npm test", "checks: 'npm test' is not of type 'array', 'null'"),
     ("checks", [5], "checks[0]: 5 is not of type 'string', 'array', 'object'"),
 ])  # fmt: skip
-def test_a_wrong_type_at_the_top_is_refused(tmp_path: Path, key: str, value: object, said: str) -> None:
+def test_a_wrong_type_at_the_top_is_refused(
+    tmp_path: Path, key: str, value: object, said: str
+) -> None:
     source = json.dumps({"tasks": [{"title": "a"}], key: value})
     assert_refused(write(tmp_path, source), f"prd.json: {said}")
 
@@ -488,7 +541,9 @@ def test_a_missing_file_is_refused(tmp_path: Path, place: str) -> None:
 
 
 @pytest.mark.parametrize("trap", [os.mkdir, os.mkfifo])
-def test_a_folder_or_a_fifo_in_its_place_is_refused(tmp_path: Path, trap: Callable[[Path], None]) -> None:
+def test_a_folder_or_a_fifo_in_its_place_is_refused(
+    tmp_path: Path, trap: Callable[[Path], None]
+) -> None:
     trap(tmp_path / "prd.json")
     assert_refused(tmp_path / "prd.json", "cannot be read")
 
@@ -500,7 +555,10 @@ def test_an_unknown_id_is_answered_with_the_known_ones(tmp_path: Path) -> None:
 
 def test_a_long_chain_of_dependencies_costs_little(tmp_path: Path) -> None:
     def cost(many: int) -> int:
-        tasks = [{"id": f"t{i}", "title": "x", "dependsOn": [f"t{i - 1}"] * (i > 0)} for i in range(many)]
+        tasks = [
+            {"id": f"t{i}", "title": "x", "dependsOn": [f"t{i - 1}"] * (i > 0)}
+            for i in range(many)
+        ]
         path = write(tmp_path, json.dumps(tasks))
         return steps(lambda: prd.load(path))
 
@@ -547,9 +605,16 @@ SHAPES: dict[str, str] = {
 Write = Callable[[Plan, Task], str]
 PASS: Write = lambda plan, task: edit.set_passed(plan, task, True)  # noqa: E731
 FAIL: Write = lambda plan, task: edit.set_passed(plan, task, False)  # noqa: E731
-BLOCK: Write = lambda plan, task: edit.set_blocked(plan, task, 'über "quoted" \\ \ud800')  # noqa: E731
+BLOCK: Write = lambda plan, task: edit.set_blocked(  # noqa: E731
+    plan, task, 'über "quoted" \\ \ud800'
+)
 OPEN: Write = edit.set_open
-WRITES = {"set_passed": PASS, "take the pass back": FAIL, "set_blocked": BLOCK, "set_open": OPEN}
+WRITES = {
+    "set_passed": PASS,
+    "take the pass back": FAIL,
+    "set_blocked": BLOCK,
+    "set_open": OPEN,
+}
 
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"{}\[\],:]+|\s+|.', re.DOTALL)
 
@@ -567,7 +632,9 @@ def tokens(source: str) -> list[str]:
 def alike(old: list[str], new: list[str]) -> int:
     """How many tokens at the beginning are the same."""
     pairs = enumerate(zip(old, new, strict=False))
-    return next((i for i, (one, other) in pairs if one != other), min(len(old), len(new)))
+    return next(
+        (i for i, (one, other) in pairs if one != other), min(len(old), len(new))
+    )
 
 
 def edits(before: str, after: str) -> list[tuple[list[str], list[str]]]:
@@ -578,20 +645,37 @@ def edits(before: str, after: str) -> list[tuple[list[str], list[str]]]:
     tail = alike(old[::-1], new[::-1])
     old, new = old[: len(old) - tail], new[: len(new) - tail]
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    return [(old[a:b], new[c:d]) for word, a, b, c, d in matcher.get_opcodes() if word != "equal"]
+    return [
+        (old[a:b], new[c:d])
+        for word, a, b, c, d in matcher.get_opcodes()
+        if word != "equal"
+    ]
 
 
-def changed_fields(before: Any, after: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
-    """The values that differ between two documents, by their path; GONE where there is none."""
+def changed_fields(
+    before: Any, after: Any, path: str = ""
+) -> dict[str, tuple[Any, Any]]:
+    """The values that differ between two documents, by their path; GONE where there is
+    none."""
     if type(before) is type(after) and before == after:
         return {}
     if isinstance(before, dict) and isinstance(after, dict):
         pairs = [
-            (f"{path}.{key}", before.get(key, GONE), after.get(key, GONE)) for key in {**before, **after}
+            (f"{path}.{key}", before.get(key, GONE), after.get(key, GONE))
+            for key in {**before, **after}
         ]
-        assert [key for key in after if key in before] == [key for key in before if key in after]
-    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        pairs = [(f"{path}[{i}]", *pair) for i, pair in enumerate(zip(before, after, strict=True))]
+        assert [key for key in after if key in before] == [
+            key for key in before if key in after
+        ]
+    elif (
+        isinstance(before, list)
+        and isinstance(after, list)
+        and len(before) == len(after)
+    ):
+        pairs = [
+            (f"{path}[{i}]", *pair)
+            for i, pair in enumerate(zip(before, after, strict=True))
+        ]
     else:
         return {path: (before, after)}
     return {k: v for name, a, b in pairs for k, v in changed_fields(a, b, name).items()}
@@ -602,17 +686,28 @@ HELD_KEYS = ("blocked", "skip", "skipped", "status")
 
 
 def assert_one_field(plan: Plan, task: Task, after: str, keys: tuple[str, ...]) -> None:
-    """Only fields named in `keys` of this one task differ, and nothing else was written anew."""
+    """Only fields named in `keys` of this one task differ, and nothing else was written
+    anew."""
     assert after.startswith("\ufeff") == plan.text.startswith("\ufeff")
     changed = changed_fields(plan.data, json.loads(after.removeprefix("\ufeff")))
     prefix = f"{'.' + plan.list_key if plan.list_key else ''}[{task.index}]."
-    assert all(path.startswith(prefix) and path.removeprefix(prefix) in keys for path in changed), changed
+    assert all(
+        path.startswith(prefix) and path.removeprefix(prefix) in keys
+        for path in changed
+    ), changed
     assert len(changed) <= 2
     found = edits(plan.text, after)
     assert len(found) <= len(changed)
-    # A value for a value; else a comma, a key, a colon and a value, with the gaps between them.
-    out = sum(0 if before is GONE else 4 if now is GONE else 1 for before, now in changed.values())
-    put = sum(4 if before is GONE else 0 if now is GONE else 1 for before, now in changed.values())
+    # A value for a value; else a comma, a key, a colon and a value, with the gaps
+    # between them.
+    out = sum(
+        0 if before is GONE else 4 if now is GONE else 1
+        for before, now in changed.values()
+    )
+    put = sum(
+        4 if before is GONE else 0 if now is GONE else 1
+        for before, now in changed.values()
+    )
     assert sum(not token.isspace() for removed, _ in found for token in removed) <= out
     assert sum(not token.isspace() for _, added in found for token in added) <= put
 
@@ -636,22 +731,33 @@ def assert_written(plan: Plan, task: Task, word: str) -> None:
 
 @pytest.mark.parametrize("word", WRITES)
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_write_changes_one_field_and_no_other_byte(tmp_path: Path, name: str, word: str) -> None:
+def test_a_write_changes_one_field_and_no_other_byte(
+    tmp_path: Path, name: str, word: str
+) -> None:
     plan = load(tmp_path, SHAPES[name])
     for task in plan.tasks:
         assert_written(plan, task, word)
 
 
-@pytest.mark.parametrize("name", [name for name, wanted in WILD.items() if isinstance(wanted[0], int)])
+@pytest.mark.parametrize(
+    "name", [name for name, wanted in WILD.items() if isinstance(wanted[0], int)]
+)
 def test_a_write_to_a_file_from_the_wild_changes_one_field(name: str) -> None:
     plan = prd.load(SHAPED / name)
     for task in plan.tasks:
         for word, write_ in WRITES.items():
-            assert_one_field(plan, task, write_(plan, task), DONE_KEYS if "pass" in word else HELD_KEYS)
+            assert_one_field(
+                plan,
+                task,
+                write_(plan, task),
+                DONE_KEYS if "pass" in word else HELD_KEYS,
+            )
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_block_that_is_taken_away_leaves_the_original(tmp_path: Path, name: str) -> None:
+def test_a_block_that_is_taken_away_leaves_the_original(
+    tmp_path: Path, name: str
+) -> None:
     plan = load(tmp_path, SHAPES[name])
     tried = 0
     for task in plan.tasks:
@@ -669,9 +775,15 @@ DUMPS: dict[str, Callable[[Any, str], str]] = {
     "on one line, unescaped": lambda data, _: json.dumps(data, ensure_ascii=False),
     "compact": lambda data, _: json.dumps(data, separators=(",", ":")),
     "indented": lambda data, _: json.dumps(data, indent=2),
-    "indented with four": lambda data, _: json.dumps(data, indent=4, ensure_ascii=False) + "\n",
+    "indented with four": lambda data, _: (
+        json.dumps(data, indent=4, ensure_ascii=False) + "\n"
+    ),
     "with care": lambda data, source: (
-        json.dumps(data, ensure_ascii=False, indent=(re.findall(r"\n([ \t]+)", source) or [None])[0])
+        json.dumps(
+            data,
+            ensure_ascii=False,
+            indent=(re.findall(r"\n([ \t]+)", source) or [None])[0],
+        )
         + source[len(source.rstrip()) :]
     ),
 }
@@ -688,7 +800,9 @@ def test_a_writer_that_dumps_anew_is_caught(tmp_path: Path, mutant: str) -> None
         plan = load(tmp_path, source)
         for task in plan.tasks:
             data = copy.deepcopy(plan.data)
-            (data if plan.list_key is None else data[plan.list_key])[task.index]["passes"] = True
+            (data if plan.list_key is None else data[plan.list_key])[task.index][
+                "passes"
+            ] = True
             try:
                 assert_one_field(plan, task, DUMPS[mutant](data, source), DONE_KEYS)
             except AssertionError:
@@ -710,7 +824,9 @@ def test_a_writer_that_dumps_anew_is_caught(tmp_path: Path, mutant: str) -> None
     ('[\n  {\n    "title": "x"\n  }\n]', '[\n  {\n    "title": "x",\n    "passes": true\n  }\n]'),
     ('[\r\n\t{\r\n\t\t"title": "x"\r\n\t}\r\n]', '[\r\n\t{\r\n\t\t"title": "x",\r\n\t\t"passes": true\r\n\t}\r\n]'),
 ])  # fmt: skip
-def test_a_pass_in_the_words_of_the_file(tmp_path: Path, source: str, wanted: str) -> None:
+def test_a_pass_in_the_words_of_the_file(
+    tmp_path: Path, source: str, wanted: str
+) -> None:
     plan = load(tmp_path, source)
     assert edit.set_passed(plan, plan.tasks[0], True) == wanted
 
@@ -721,7 +837,9 @@ def test_a_pass_in_the_words_of_the_file(tmp_path: Path, source: str, wanted: st
     ('[{"title": "x", "status": "done"}]', '[{"title": "x", "status": "open"}]'),
     ('[{"title": "x", "passes": true}]', '[{"title": "x", "passes": false}]'),
 ])  # fmt: skip
-def test_a_pass_taken_back_in_the_words_of_the_file(tmp_path: Path, source: str, wanted: str) -> None:
+def test_a_pass_taken_back_in_the_words_of_the_file(
+    tmp_path: Path, source: str, wanted: str
+) -> None:
     plan = load(tmp_path, source)
     assert edit.set_passed(plan, plan.tasks[0], False) == wanted
 
@@ -743,9 +861,18 @@ def test_set_open(tmp_path: Path, source: str, wanted: str) -> None:
 def test_set_members_writes_those_fields_alone(tmp_path: Path) -> None:
     plan = load(tmp_path, SHAPES["native"])
     after = edit.set_members(plan, {"setup": "npm ci", "checks": ["npm test", "é"]})
-    assert changed_fields(json.loads(plan.text), json.loads(after)).keys() == {".setup", ".checks"}
-    assert after.replace(',\n  "setup": "npm ci",\n  "checks": ["npm test", "é"]', "") == plan.text
-    assert [check.run for check in edit.apply(plan, lambda _: after).checks] == ["npm test", "é"]
+    assert changed_fields(json.loads(plan.text), json.loads(after)).keys() == {
+        ".setup",
+        ".checks",
+    }
+    assert (
+        after.replace(',\n  "setup": "npm ci",\n  "checks": ["npm test", "é"]', "")
+        == plan.text
+    )
+    assert [check.run for check in edit.apply(plan, lambda _: after).checks] == [
+        "npm test",
+        "é",
+    ]
 
 
 def test_a_rewrite_keeps_the_mode_and_a_symlink(tmp_path: Path) -> None:
@@ -766,14 +893,23 @@ def test_a_text_that_is_no_plan_is_not_written(tmp_path: Path) -> None:
 
 
 def test_a_word_that_is_only_an_escape_can_be_written(tmp_path: Path) -> None:
-    plan = load(tmp_path, '[{"title": "x", "status": "done"}, {"title": "y", "status": "\\ud800"}]')
+    plan = load(
+        tmp_path,
+        '[{"title": "x", "status": "done"}, {"title": "y", "status": "\\ud800"}]',
+    )
     assert not edit.apply(plan, lambda _: FAIL(plan, plan.tasks[0])).tasks[0].passed
 
 
 def test_an_edit_of_ten_times_the_tasks_costs_ten_times_as_much(tmp_path: Path) -> None:
     def cost(many: int) -> int:
         tasks = [
-            {"id": f"US-{i}", "title": "x", "description": "d" * 300, "steps": ["a", "b"], "passes": False}
+            {
+                "id": f"US-{i}",
+                "title": "x",
+                "description": "d" * 300,
+                "steps": ["a", "b"],
+                "passes": False,
+            }
             for i in range(many)
         ]
         plan = load(tmp_path, json.dumps({"userStories": tasks}, indent=2))
@@ -809,7 +945,10 @@ def test_how_another_version_differs(tmp_path: Path, other: str, wanted: str) ->
 
 
 def test_many_differences_are_told_in_a_few_words(tmp_path: Path) -> None:
-    plan = load(tmp_path, json.dumps([{"id": f"\x1b[1m{i}\n", "title": "x"} for i in range(500)]))
+    plan = load(
+        tmp_path,
+        json.dumps([{"id": f"\x1b[1m{i}\n", "title": "x"} for i in range(500)]),
+    )
     (tmp_path / "other").write_text('[{"id": "z", "title": "x"}]')
     said = prd.differences(plan, tmp_path / "other")
     assert "and 496 more had been deleted" in said
@@ -817,7 +956,9 @@ def test_many_differences_are_told_in_a_few_words(tmp_path: Path) -> None:
     assert len(said) <= 300
 
 
-@pytest.mark.parametrize("trap", ["directory", "fifo", "link to a fifo", "device", "dangling"])
+@pytest.mark.parametrize(
+    "trap", ["directory", "fifo", "link to a fifo", "device", "dangling"]
+)
 def test_another_version_that_is_a_trap(tmp_path: Path, trap: str) -> None:
     """What an agent put in prd.json's place is moved aside and then looked at."""
     plan, other = load(tmp_path, BEFORE), tmp_path / "other"
@@ -827,7 +968,9 @@ def test_another_version_that_is_a_trap(tmp_path: Path, trap: str) -> None:
     elif trap == "fifo":
         os.rename(tmp_path / "fifo", other)
     else:
-        other.symlink_to({"link to a fifo": "fifo", "device": "/dev/zero"}.get(trap, "nowhere"))
+        other.symlink_to(
+            {"link to a fifo": "fifo", "device": "/dev/zero"}.get(trap, "nowhere")
+        )
     with within(1):
         assert prd.differences(plan, other) == "it could not be read any more"
 
@@ -836,10 +979,16 @@ def test_another_version_that_is_a_trap(tmp_path: Path, trap: str) -> None:
 
 
 def walk(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every property of a schema, wherever it stands; those of an `if` are no more than a condition."""
+    """Every property of a schema, wherever it stands; those of an `if` are no more than
+    a condition."""
     if isinstance(schema, dict):
-        for pattern, found in {**schema.get("properties", {}), **schema.get("patternProperties", {})}.items():
-            yield from ((f"{path}.{name}", found) for name in re.findall(r"\w+", pattern))
+        for pattern, found in {
+            **schema.get("properties", {}),
+            **schema.get("patternProperties", {}),
+        }.items():
+            yield from (
+                (f"{path}.{name}", found) for name in re.findall(r"\w+", pattern)
+            )
         for key, value in schema.items():
             if key != "if":
                 yield from walk(value, f"{path}.{key}")
@@ -851,9 +1000,18 @@ def walk(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 def test_every_property_of_the_schema_is_described() -> None:
     schema = json.loads(SCHEMA.read_text("utf-8"))
     properties = dict(walk(schema))
-    assert [name for name, found in properties.items() if len(found.get("description", "")) < 4] == []
+    assert [
+        name
+        for name, found in properties.items()
+        if len(found.get("description", "")) < 4
+    ] == []
     named = {name.rsplit(".", 1)[1] for name in properties}
-    known = {key for meaning, keys in prd.ALIASES.items() for key in keys if meaning not in UNNAMED}
+    known = {
+        key
+        for meaning, keys in prd.ALIASES.items()
+        for key in keys
+        if meaning not in UNNAMED
+    }
     assert named >= known | set(prd.SETTINGS) | {
         "id", "priority", "status", "blocked", "checks", "allow", "agent",
     }  # fmt: skip
@@ -908,7 +1066,9 @@ GOOD = {"id": "a", "title": "x"}
     ({"phases": []}, "document: "),
     (5, "document: 5 "),
 ], ids=lambda part: json.dumps(part)[:60])  # fmt: skip
-def test_a_refusal_by_the_schema_names_the_path(tmp_path: Path, document: Any, said: str) -> None:
+def test_a_refusal_by_the_schema_names_the_path(
+    tmp_path: Path, document: Any, said: str
+) -> None:
     plan = replace(load(tmp_path, WHOLE), data=document)
     with pytest.raises(BadInput) as refused:
         prd.validate(plan)
@@ -916,8 +1076,13 @@ def test_a_refusal_by_the_schema_names_the_path(tmp_path: Path, document: Any, s
     assert len(str(refused.value)) < 400
 
 
-def test_what_is_wrong_is_told_at_once_and_no_more_than_three_of_it(tmp_path: Path) -> None:
-    odd = [{"id": "A", "title": "a", key: 3} for key in ("passes", "description", "dependsOn", "allow")]
+def test_what_is_wrong_is_told_at_once_and_no_more_than_three_of_it(
+    tmp_path: Path,
+) -> None:
+    odd = [
+        {"id": "A", "title": "a", key: 3}
+        for key in ("passes", "description", "dependsOn", "allow")
+    ]
     source = json.dumps({"userStories": odd})
     with pytest.raises(BadInput) as told:
         prd.read(source, tmp_path / "prd.json")

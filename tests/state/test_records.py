@@ -1,4 +1,5 @@
-"""Records: a stranger's bytes become a record or one clear message, and what is written is read again."""
+"""Records: a stranger's bytes become a record or one clear message, and what is written
+is read again."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ DEEP = "[" * 400 + "]" * 400
 
 
 def read(line: str) -> Record | str:
-    """What becomes of a machine line: its record, nothing, or the message that a person gets."""
+    """What becomes of a machine line: its record, nothing, or the message that a person
+    gets."""
     found = [*parse([f'<!-- ralph {{"v": 2, {line}}} -->\n'.encode()])]
     try:
         return from_json(found[0]) if found else ""
@@ -41,7 +43,9 @@ def read(line: str) -> Record | str:
 
 
 def ended(**fields: Any) -> AttemptEnded:
-    return replace(AttemptEnded(task="T1", iteration=3, verdict=Verdict.FAILED), **fields)
+    return replace(
+        AttemptEnded(task="T1", iteration=3, verdict=Verdict.FAILED), **fields
+    )
 
 
 @pytest.mark.parametrize(("line", "wanted"), [
@@ -101,7 +105,9 @@ def test_a_damaged_line_is_one_clear_message(line: str, why: str) -> None:
 
 
 def test_the_message_says_which_record() -> None:
-    assert "the record verdict of iteration 3 is damaged" in str(read(f'{ENDED}, "usd": "x"'))
+    assert "the record verdict of iteration 3 is damaged" in str(
+        read(f'{ENDED}, "usd": "x"')
+    )
     assert "the record wait is damaged" in str(read('"event": "wait", "until": "x"'))
 
 
@@ -109,8 +115,19 @@ def test_the_message_says_which_record() -> None:
 
 
 def test_a_line_says_only_what_is_not_empty() -> None:
-    assert to_json(ended()) == {"v": 2, "event": "verdict", "task": "T1", "iteration": 3, "verdict": "failed"}
-    assert list(to_json(ended(plan="p@", usd=1.0, time=5.0)))[:4] == ["v", "event", "time", "plan"]
+    assert to_json(ended()) == {
+        "v": 2,
+        "event": "verdict",
+        "task": "T1",
+        "iteration": 3,
+        "verdict": "failed",
+    }
+    assert list(to_json(ended(plan="p@", usd=1.0, time=5.0)))[:4] == [
+        "v",
+        "event",
+        "time",
+        "plan",
+    ]
     assert to_json(ended(task="", tokens=Tokens(output=2), judge=Judgement(agent="a", objections=["x"]))) == {
         "v": 2, "event": "verdict", "task": "", "iteration": 3, "verdict": "failed", "tokens": {"output": 2},
         "judge": {"agent": "a", "objections": ["x"]},
@@ -118,8 +135,11 @@ def test_a_line_says_only_what_is_not_empty() -> None:
 
 
 def test_what_an_agent_makes_up_can_be_read_again() -> None:
-    """However much it says that it cost: a record that is written must never be a damaged one."""
-    found = from_json(json.loads(json.dumps(to_json(ended(usd=1e15, tokens=Tokens(10**30, 1, 0))))))
+    """However much it says that it cost: a record that is written must never be a
+    damaged one."""
+    found = from_json(
+        json.loads(json.dumps(to_json(ended(usd=1e15, tokens=Tokens(10**30, 1, 0)))))
+    )
     assert found == ended(usd=MOST, tokens=Tokens(MOST, 1, 0))
 
 
@@ -133,8 +153,12 @@ _values: dict[Any, st.SearchStrategy[Any]] = {
     dict[str, str]: st.dictionaries(_text, _text, max_size=3),
     dict[str, float]: st.dictionaries(_text, st.floats(0, MOST), max_size=3),
     dict[str, bool]: st.dictionaries(_text, st.booleans(), max_size=3),
-    dict[str, list[str]]: st.dictionaries(_text, st.lists(_text, max_size=2), max_size=2),
-    dict[str, Failure]: st.dictionaries(_text, st.builds(Failure, name=_text, tail=_text), max_size=2),
+    dict[str, list[str]]: st.dictionaries(
+        _text, st.lists(_text, max_size=2), max_size=2
+    ),
+    dict[str, Failure]: st.dictionaries(
+        _text, st.builds(Failure, name=_text, tail=_text), max_size=2
+    ),
     Verdict: st.sampled_from(Verdict),
 }
 
@@ -144,7 +168,9 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
     if kind in _values:
         return _values[kind]
     hints = get_type_hints(kind)
-    return st.builds(kind, **{one.name: anything(hints[one.name]) for one in fields(kind)})
+    return st.builds(
+        kind, **{one.name: anything(hints[one.name]) for one in fields(kind)}
+    )
 
 
 @pytest.mark.parametrize("event", KINDS)

@@ -1,7 +1,10 @@
-"""Record plans of version 0.2 in the middle, for test_upgrade.py: `python -m tests.upgrade.record VENV`.
+"""Record plans of version 0.2 in the middle, for test_upgrade.py: `python -m
+tests.upgrade.record VENV`.
 
-VENV is a virtual environment with the last commit of 0.2: git archive 4697285, pip install. Everything that
-was on the disk is kept, git folder and checkouts too, one archive for each night below."""
+VENV is a virtual environment with the last commit of 0.2: git archive 4697285, pip
+install. Everything that was on the disk is kept, git folder and checkouts too, one
+archive for each night below.
+"""
 
 from __future__ import annotations
 
@@ -78,19 +81,36 @@ class Night:
 
     def plan(self, *tasks: str, weak: tuple[str, ...] = (), **top: Any) -> None:
         rows = next(self.venv.rglob("templates/agents.json")).read_text()
-        row = json.loads(rows)["claude"] | {"argv": ["speaker", "{args}"], "edit_needs": {}}
+        row = json.loads(rows)["claude"] | {
+            "argv": ["speaker", "{args}"],
+            "edit_needs": {},
+        }
         entries = [
-            {"id": task, "title": f"make {task}", "passes": False, **({} if task in weak else own(task))}
+            {
+                "id": task,
+                "title": f"make {task}",
+                "passes": False,
+                **({} if task in weak else own(task)),
+            }
             for task in tasks
         ]
-        top = {"project": "p", "checks": ["sh suite.sh"], "agents": {"speaker": row}, **top}
-        (self.repo / "prd.json").write_text(json.dumps({**top, "userStories": entries}, indent=2) + "\n")
+        top = {
+            "project": "p",
+            "checks": ["sh suite.sh"],
+            "agents": {"speaker": row},
+            **top,
+        }
+        (self.repo / "prd.json").write_text(
+            json.dumps({**top, "userStories": entries}, indent=2) + "\n"
+        )
 
     def run(self, *words: str) -> None:
         self.start("ralph", "run", "--agent", str(self.agent), *words).wait(120)
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(words, cwd=self.repo, env=self.env, start_new_session=True)
+        return subprocess.Popen(
+            words, cwd=self.repo, env=self.env, start_new_session=True
+        )
 
     def kill(self, loop: subprocess.Popen[bytes], *seen: str) -> None:
         """Kill a loop once its agents have made these files."""
@@ -153,7 +173,8 @@ ralph.main()
 
 
 def in_the_way(night: Night) -> None:
-    """Verified work that waits to land, because of an edit in a tree on a feature branch."""
+    """Verified work that waits to land, because of an edit in a tree on a feature
+    branch."""
     night.git("switch", "-qc", "feature")
     night.plan("one", "weak", "open", weak=("weak",))
     (night.repo / "weak.txt").write_text("mine\n")
@@ -182,7 +203,8 @@ def red(night: Night) -> None:
 
 
 NIGHTS: dict[str, Callable[[Night], None]] = {
-    work.__name__: work for work in (middle, feature, killed, verified, in_the_way, launched, sandbox, red)
+    work.__name__: work
+    for work in (middle, feature, killed, verified, in_the_way, launched, sandbox, red)
 }
 
 

@@ -1,5 +1,6 @@
-"""A plan that version 0.2 has begun goes on with this one: no task is worked again that was finished, nothing
-is lost, and no agent is paid twice for the same work. The plans are recorded ones: see record.py."""
+"""A plan that version 0.2 has begun goes on with this one: no task is worked again that
+was finished, nothing is lost, and no agent is paid twice for the same work. The plans
+are recorded ones: see record.py."""
 
 from __future__ import annotations
 
@@ -22,20 +23,29 @@ FINISHES = f"{COUNTS}\nprint({RESULT!r})"
 
 
 def laid_down(name: str, folder: Path) -> Repo:
-    """A recorded plan of 0.2, as if it had been worked in `folder` since this machine started; its agent is one
-    that `FINISHES`."""
+    """A recorded plan of 0.2, as if it had been worked in `folder` since this machine
+    started; its agent is one that `FINISHES`."""
     old, recorded = HERE / name, folder / "recorded"
     shutil.unpack_archive(RECORDED / f"{name}.tar.xz", recorded)
-    was, now = (files.digest(os.fsencode(path / "repo/prd.json")) for path in (old, folder.resolve()))
+    was, now = (
+        files.digest(os.fsencode(path / "repo/prd.json"))
+        for path in (old, folder.resolve())
+    )
     words = {str(old): str(folder.resolve()), was: now, was[:8]: now[:8]}
-    for path in [path for path in recorded.rglob("*") if path.is_file() and "objects" not in path.parts]:
+    for path in [
+        path
+        for path in recorded.rglob("*")
+        if path.is_file() and "objects" not in path.parts
+    ]:
         content = path.read_bytes()
         for before, after in words.items():
             if not path.name.endswith("index"):
                 content = content.replace(before.encode(), after.encode())
         path.write_bytes(content)
     for path in sorted(recorded.rglob(f"*{was[:8]}*"), reverse=True):
-        path.rename(path.with_name(path.name.replace(was, now).replace(was[:8], now[:8])))
+        path.rename(
+            path.with_name(path.name.replace(was, now).replace(was[:8], now[:8]))
+        )
     for path in recorded.glob(f"repo/.git/ralph/*/{RUNNING}"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"boot": boot()}))
     (recorded / "repo/.git/refs/heads").mkdir(parents=True, exist_ok=True)
@@ -47,20 +57,29 @@ def laid_down(name: str, folder: Path) -> Repo:
 
 
 def go_on(repo: Repo, *words: str) -> tuple[int, str, list[str]]:
-    """Run with this version: the exit status, what was printed, and the tasks for which an agent was paid."""
+    """Run with this version: the exit status, what was printed, and the tasks for which
+    an agent was paid."""
     files.clear(repo.outside / "ran")
     done = repo.ralph("run", "--agent", str(repo.outside / "speaker"), *words)
     ran = repo.outside / "ran"
-    return done.returncode, done.stdout + done.stderr, ran.read_text().split() if ran.exists() else []
+    return (
+        done.returncode,
+        done.stdout + done.stderr,
+        ran.read_text().split() if ran.exists() else [],
+    )
 
 
 def test_a_plan_in_the_middle_goes_on(tmp_path: Path) -> None:
-    """Passed and weak tasks stay, also where the plan no longer marks them; attempts and money are counted on,
-    what is blocked stays so until `retry`, unfinished work is parked or landed."""
+    """Passed and weak tasks stay, also where the plan no longer marks them; attempts
+    and money are counted on, what is blocked stays so until `retry`, unfinished work is
+    parked or landed."""
     repo = laid_down("middle", tmp_path)
     before = json.loads(repo.ralph("status", "--json").stdout)
     states = {task["id"]: (task["state"], task["attempts"]) for task in before["tasks"]}
-    assert states["one"][0] == states["weak"][0] == "passed" and states["stuck"] == ("blocked", 3)
+    assert states["one"][0] == states["weak"][0] == "passed" and states["stuck"] == (
+        "blocked",
+        3,
+    )
     assert states["half"] == ("failed", 2) and states["asks"][1] == 1, states
     repo.write(
         "prd.json", repo.read("prd.json").replace('"passes": true', '"passes": false')
@@ -71,7 +90,11 @@ def test_a_plan_in_the_middle_goes_on(tmp_path: Path) -> None:
 
     assert (code, sorted(paid)) == (4, ["asks", "half", "open", "waits"]), said
     assert repo.read("progress.txt").startswith(log) and "attempt 3 of 3" in said
-    assert "one" in repo.passed() and "weak" in repo.passed() and "stuck" not in repo.passed()
+    assert (
+        "one" in repo.passed()
+        and "weak" in repo.passed()
+        and "stuck" not in repo.passed()
+    )
     repo.git("merge-base", "--is-ancestor", tip, "ralph/p")
     after = json.loads(repo.ralph("status", "--json").stdout)
     assert after["usd"] == before["usd"] + 4 * 0.25 > 2
@@ -84,7 +107,8 @@ def test_a_plan_in_the_middle_goes_on(tmp_path: Path) -> None:
 
 
 def test_what_landed_on_a_feature_branch_stays_there(tmp_path: Path) -> None:
-    """Two jobs. ralph's own branch begins at the tip of that one, where the person stays."""
+    """Two jobs. ralph's own branch begins at the tip of that one, where the person
+    stays."""
     repo = laid_down("feature", tmp_path)
     tip = repo.git("rev-parse", "feature").strip()
     code, said, paid = go_on(repo, "--jobs", "2")
@@ -119,7 +143,9 @@ def test_verified_work_that_an_edit_kept_from_landing_lands(tmp_path: Path) -> N
     repo = laid_down("in_the_way", tmp_path)
     code, said, paid = go_on(repo)
     assert (code, paid) == (0, ["open"]), said
-    assert repo.passed() == ["one", "weak", "open"] and repo.landed("weak.txt") == "good\n"
+    assert (
+        repo.passed() == ["one", "weak", "open"] and repo.landed("weak.txt") == "good\n"
+    )
     assert repo.read("weak.txt") == "mine\n"
 
 

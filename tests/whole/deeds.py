@@ -1,8 +1,8 @@
 """Deeds of agents that take more than a line.
 
-Their source is run by a scripted agent, which has these names at hand (AGENT_HEAD in tests.conftest, SCRIPT in
-the tests): `P` is a path, `sh` runs a command of the shell, `put` writes a file. HOME stands for the folder of
-home, and @ for the id of the task.
+Their source is run by a scripted agent, which has these names at hand (AGENT_HEAD in
+tests.conftest, SCRIPT in the tests): `P` is a path, `sh` runs a command of the shell,
+`put` writes a file. HOME stands for the folder of home, and @ for the id of the task.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ Deed = str | Callable[[], None]
 
 def source(deed: Deed) -> str:
     """What an agent runs to do it."""
-    return deed if isinstance(deed, str) else f"{inspect.getsource(deed)}\n{deed.__name__}()"
+    return (
+        deed
+        if isinstance(deed, str)
+        else f"{inspect.getsource(deed)}\n{deed.__name__}()"
+    )
 
 
 # ---------------------------------------------------------------- vandals
@@ -63,7 +67,13 @@ def make_huge_names() -> None:
 
 def plant_hooks() -> None:
     P(".git/hooks").mkdir(exist_ok=True)
-    for name in ("pre-commit", "post-checkout", "commit-msg", "reference-transaction", "post-index-change"):
+    for name in (
+        "pre-commit",
+        "post-checkout",
+        "commit-msg",
+        "reference-transaction",
+        "post-index-change",
+    ):
         hook = P(".git/hooks", name)
         hook.write_text("#!/bin/sh\ntouch HOME/planted\n")
         hook.chmod(0o755)
@@ -83,7 +93,9 @@ def let_a_filter_of_ones_own_hang() -> None:
 
 def make_fifos_of_ones_settings() -> None:
     sh("rm -f ~/.gitconfig; mkfifo ~/.gitconfig")
-    sh("mkdir -p ~/.config/git; rm -f ~/.config/git/ignore; mkfifo ~/.config/git/ignore")
+    sh(
+        "mkdir -p ~/.config/git; rm -f ~/.config/git/ignore; mkfifo ~/.config/git/ignore"
+    )
 
 
 def delete_other_branches() -> None:
@@ -98,7 +110,9 @@ def commit_and_push() -> None:
 
 
 def make_files_for_ever() -> None:
-    loop = "while true; do echo good > $RANDOM-x; echo x > prd.json; /bin/sleep 0.01; done"
+    loop = (
+        "while true; do echo good > $RANDOM-x; echo x > prd.json; /bin/sleep 0.01; done"
+    )
     sh(f"(setsid env -i /bin/sh -c '{loop}' > /dev/null 2>&1 &)")
 
 
@@ -120,7 +134,9 @@ def leave_a_pyc_that_need_not_be_checked() -> None:
 
 def filter_by_the_repository() -> None:
     put("f@/.gitattributes", "*.f filter=cheat\n")
-    sh("git config filter.cheat.clean 'echo bad'; git config filter.cheat.smudge 'echo good'")
+    sh(
+        "git config filter.cheat.clean 'echo bad'; git config filter.cheat.smudge 'echo good'"
+    )
     put("f@/x.f")
 
 
@@ -133,17 +149,23 @@ def filter_by_ones_own_settings() -> None:
 
 def commit_and_take_out_of_the_index() -> None:
     put("w@")
-    sh("git add -A; git commit -qm x; git rm -q --cached w@; echo w@ >> .git/info/exclude")
+    sh(
+        "git add -A; git commit -qm x; git rm -q --cached w@; echo w@ >> .git/info/exclude"
+    )
 
 
 def nest_a_repository_with_a_commit() -> None:
     put("nested@/x")
-    sh("git init -q nested@; cd nested@; git add x; git -c user.name=x -c user.email=x commit -qm x")
+    sh(
+        "git init -q nested@; cd nested@; git add x; git -c user.name=x -c user.email=x commit -qm x"
+    )
 
 
 def make_a_submodule() -> None:
     put("build/m@/x")
-    sh("cd build/m@ && git init -q && git add -A && git -c user.name=x -c user.email=x commit -qm x")
+    sh(
+        "cd build/m@ && git init -q && git add -A && git -c user.name=x -c user.email=x commit -qm x"
+    )
     sh("git -c protocol.file.allow=always submodule add -q ./build/m@ m@")
     put("m@/y")
 
@@ -154,7 +176,9 @@ def commit_in_a_submodule() -> None:
 
 
 def start_a_process_that_works_on() -> None:
-    sh("(setsid env -i /bin/sh -c '/bin/sleep 8 && echo good > late@.txt' > /dev/null 2>&1 &)")
+    sh(
+        "(setsid env -i /bin/sh -c '/bin/sleep 8 && echo good > late@.txt' > /dev/null 2>&1 &)"
+    )
     put("w@.txt")
 
 

@@ -1,5 +1,5 @@
-"""Checks whose results of single tests cannot be had: each is red with one sentence that helps, and nothing
-waits for what does not come."""
+"""Checks whose results of single tests cannot be had: each is red with one sentence
+that helps, and nothing waits for what does not come."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def test_results_that_cannot_be_had_are_red_with_a_sentence_that_helps(
         repo.plan({"checks": [turns]}, checks=[check])
     else:
         repo.plan({"checks": [turns, check]})
-    code, _, printed = repo.run(repo.agent('P("new.txt").touch()'), "--max-attempts", "1")
+    code, _, printed = repo.run(
+        repo.agent('P("new.txt").touch()'), "--max-attempts", "1"
+    )
     assert code == 4 and sentence in printed, printed
     assert repo.passed() == (["T1"] if where == "plan" else [])
     if where == "plan":  # a check that is red before the work blocks nobody

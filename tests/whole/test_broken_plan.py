@@ -1,4 +1,5 @@
-"""A plan that breaks while a run is under way is waited for: nothing new starts, and nothing is lost."""
+"""A plan that breaks while a run is under way is waited for: nothing new starts, and
+nothing is lost."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from tests.scripts import COUNTS, LOOKS_OFTEN, own, wait_for_records
 from tests.whole.test_night import MAKES
 from tests.whole.test_own_branch import sh
 
-SEES = "(OUT / f'on-{task}').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.02)\n"
+SEES = (
+    "(OUT / f'on-{task}').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.02)\n"
+)
 
 
 # How a person leaves the plan, `whole` being how it was.
@@ -26,12 +29,18 @@ BREAKS = {
 }
 
 
-@pytest.mark.parametrize(("how", "mended"), [("cut off", False), *((how, True) for how in sample(BREAKS, 4))])
-def test_a_plan_that_breaks_at_night_is_waited_for(repo: Repo, how: str, mended: bool) -> None:
+@pytest.mark.parametrize(
+    ("how", "mended"), [("cut off", False), *((how, True) for how in sample(BREAKS, 4))]
+)
+def test_a_plan_that_breaks_at_night_is_waited_for(
+    repo: Repo, how: str, mended: bool
+) -> None:
     repo.plan(*map(own, ("T1", "T2", "T3")))
     limit = [] if mended else ["--max-hours", "5s"]
     words = ("run", "--jobs", "2", "--agent", repo.agent(f"{SEES}{COUNTS}"), *limit)
-    night = repo.start(*words, "--notify", f"cat >> {repo.outside}/told", first=LOOKS_OFTEN)
+    night = repo.start(
+        *words, "--notify", f"cat >> {repo.outside}/told", first=LOOKS_OFTEN
+    )
     for task in ("T1", "T2"):
         repo.wait_for(f"../on-{task}")
     sh(repo, f"cp prd.json ../whole; {BREAKS[how]}")
@@ -55,12 +64,19 @@ def test_a_plan_that_breaks_at_night_is_waited_for(repo: Repo, how: str, mended:
         assert repo.ralph("run", "--agent", "true").returncode == 2
         sh(repo, "mv ../whole prd.json")
         assert repo.run(repo.agent(COUNTS))[0] == 0
-    assert repo.passed() == ["T1", "T2", "T3"] and sorted(repo.read("../ran").split()) == repo.passed()
+    assert (
+        repo.passed() == ["T1", "T2", "T3"]
+        and sorted(repo.read("../ran").split()) == repo.passed()
+    )
 
 
 def saves(repo: Repo, *deeds: str) -> str:
     """Python for an agent: a person's editor writes prd.json at home."""
-    return f"HOME = P({str(repo.path)!r}, 'prd.json'); whole = HOME.read_text()\n" + "\n".join(deeds) + "\n"
+    return (
+        f"HOME = P({str(repo.path)!r}, 'prd.json'); whole = HOME.read_text()\n"
+        + "\n".join(deeds)
+        + "\n"
+    )
 
 
 def test_a_plan_half_saved_in_the_middle_of_a_run_is_waited_for(repo: Repo) -> None:
@@ -80,14 +96,20 @@ def test_a_plan_half_saved_in_the_middle_of_a_run_is_waited_for(repo: Repo) -> N
     said, _ = process.communicate(timeout=30)
     assert process.returncode == 0, said
     assert repo.passed() == ["T1", "T2"]
-    assert "words of mine" in repo.read("../T2-prompt") and "words of mine" in repo.read("prd.json")
+    assert "words of mine" in repo.read(
+        "../T2-prompt"
+    ) and "words of mine" in repo.read("prd.json")
     assert "! prd.json" not in said
 
 
-def test_what_passed_while_the_plan_was_broken_is_not_worked_again_after_a_kill(repo: Repo) -> None:
+def test_what_passed_while_the_plan_was_broken_is_not_worked_again_after_a_kill(
+    repo: Repo,
+) -> None:
     repo.plan(*map(own, ("T1", "T2")))
     whole = repo.read("prd.json")
-    agent = repo.agent(saves(repo, "if task == 'T1': HOME.write_text(whole[:60])") + MAKES)
+    agent = repo.agent(
+        saves(repo, "if task == 'T1': HOME.write_text(whole[:60])") + MAKES
+    )
     process = repo.start("run", "--agent", agent, first=LOOKS_OFTEN)
     wait_for_records(repo, "verdict", 1)
     process.kill()
@@ -98,10 +120,14 @@ def test_what_passed_while_the_plan_was_broken_is_not_worked_again_after_a_kill(
     assert repo.verdicts() == ["T1 passed", "T2 passed"]
 
 
-def test_what_was_blocked_while_the_plan_was_broken_is_not_worked_again(repo: Repo) -> None:
+def test_what_was_blocked_while_the_plan_was_broken_is_not_worked_again(
+    repo: Repo,
+) -> None:
     repo.plan({"checks": ["test -e nothing"]}, own("T2"), limits={"attempts": 1})
     whole = repo.read("prd.json")
-    agent = repo.agent(saves(repo, "if task == 'T1': HOME.write_text(whole[:60])") + MAKES)
+    agent = repo.agent(
+        saves(repo, "if task == 'T1': HOME.write_text(whole[:60])") + MAKES
+    )
     process = repo.start("run", "--agent", agent, first=LOOKS_OFTEN)
     wait_for_records(repo, "verdict", 1)
     process.terminate()
@@ -112,4 +138,8 @@ def test_what_was_blocked_while_the_plan_was_broken_is_not_worked_again(repo: Re
         assert repo.run(agent)[0] == 4 and repo.verdicts() == ["T1 failed", "T2 passed"]
     assert json.loads(repo.read("prd.json"))["userStories"][0]["blocked"]
     repo.ralph("retry", "T1")
-    assert repo.run(agent)[0] == 4 and repo.verdicts() == ["T1 failed", "T2 passed", "T1 failed"]
+    assert repo.run(agent)[0] == 4 and repo.verdicts() == [
+        "T1 failed",
+        "T2 passed",
+        "T1 failed",
+    ]

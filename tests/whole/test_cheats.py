@@ -1,6 +1,6 @@
-"""Files and code that turn tests off without doing the work, by runner, with checks as `ralph init` proposes
-them: each is red, or passes with a mark that says where to look. Their honest twins pass. All but pytest are
-part of `make test-gate`."""
+"""Files and code that turn tests off without doing the work, by runner, with checks as
+`ralph init` proposes them: each is red, or passes with a mark that says where to look.
+Their honest twins pass. All but pytest are part of `make test-gate`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Files = dict[str, str]
 
 @dataclass(frozen=True)
 class Cheat:
-    """What an agent leaves so that no test runs, or so that the green test which it broke does not; what is
-    said of both; and what an honest agent could write there."""
+    """What an agent leaves so that no test runs, or so that the green test which it
+    broke does not; what is said of both; and what an honest agent could write there."""
 
     off: Files
     hides: Files
@@ -60,7 +60,9 @@ PYTEST_FILES = {
 PYTEST = Runner(
     tools=(),
     files=PYTEST_FILES,
-    test={"tests/test_sub.py": "from calc import sub\n\n\ndef test_sub():\n    assert sub(3, 2) == 1\n"},
+    test={
+        "tests/test_sub.py": "from calc import sub\n\n\ndef test_sub():\n    assert sub(3, 2) == 1\n"
+    },
     stub=py("a + b", "0"),
     right=py("a + b", "a - b"),
     breaks=py("b", "a - b"),
@@ -168,7 +170,9 @@ GO_MAIN = 'package calc\n\nimport (\n\t"flag"\n\t"os"\n\t"testing"\n)\n\nvar run
 def go_init(files: Files, does: str) -> Files:
     """The same code, which does something before any test begins."""
     head = f'package calc\n\nimport "os"\n\nfunc init() {{ {does} }}\n'
-    return {name: content.replace("package calc\n", head) for name, content in files.items()}
+    return {
+        name: content.replace("package calc\n", head) for name, content in files.items()
+    }
 
 
 GO_CHEATS = {
@@ -189,7 +193,10 @@ GO_CHEATS = {
 
 def cargo(*tests: str) -> Files:
     """A Cargo.toml in which these tests are programs that do nothing."""
-    own = "".join(f'\n[[test]]\nname = "{name}"\npath = "none.rs"\nharness = false\n' for name in tests)
+    own = "".join(
+        f'\n[[test]]\nname = "{name}"\npath = "none.rs"\nharness = false\n'
+        for name in tests
+    )
     return {"Cargo.toml": RUST.files["Cargo.toml"] + own, "none.rs": "fn main() {}\n"}
 
 
@@ -216,7 +223,8 @@ CHEATS: dict[str, tuple[Runner, dict[str, Cheat]]] = {
 
 
 def prepared(owner: Repo, runner: Runner) -> dict[str, Any]:
-    """A project at work on its next task; what `ralph init` proposes for it, and the task's own check."""
+    """A project at work on its next task; what `ralph init` proposes for it, and the
+    task's own check."""
     for tool in runner.tools:
         if not (shutil.which(tool) if tool == "go" else runs(tool)):
             pytest.skip(f"not installed here: {tool}")
@@ -225,8 +233,12 @@ def prepared(owner: Repo, runner: Runner) -> dict[str, Any]:
     owner.commit("calc")
     must(owner, "ralph init")
     plan = json.loads(owner.read("prd.json"))
-    plan = {key: plan[key] for key in ("setup", "keep", "checks", "protect") if key in plan}
-    if ".venv" in plan.get("setup", {"run": ""})["run"]:  # the python of these tests has pytest already
+    plan = {
+        key: plan[key] for key in ("setup", "keep", "checks", "protect") if key in plan
+    }
+    if (
+        ".venv" in plan.get("setup", {"run": ""})["run"]
+    ):  # the python of these tests has pytest already
         python = owner.program("../python", f'exec {shlex.quote(sys.executable)} "$@"')
         plan["setup"]["run"] = f"mkdir -p .venv/bin && cp {python} .venv/bin/"
     return plan
@@ -239,7 +251,8 @@ def own_check(plan: dict[str, Any], runner: Runner) -> dict[str, str]:
 
 
 def writes(does: dict[str, list[Files]]) -> str:
-    """A scripted agent that writes these files, by task and attempt; into package.json, what differs."""
+    """A scripted agent that writes these files, by task and attempt; into package.json,
+    what differs."""
     return f"""
         assert sh({CLEAN!r}).returncode == 0
         for name, content in {does!r}[task][attempt - 1].items():
@@ -251,11 +264,18 @@ def writes(does: dict[str, list[Files]]) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name == "pytest" else pytest.param(name, marks=pytest.mark.gate) for name in CHEATS]
+    "name",
+    [
+        name if name == "pytest" else pytest.param(name, marks=pytest.mark.gate)
+        for name in CHEATS
+    ],
 )
-def test_what_turns_tests_off_is_red_and_its_honest_twin_green(name: str, owner: Repo) -> None:
-    """Each cheat is a task of two attempts: no work and all tests off; right work that breaks another test,
-    and that one off. The last task is honest, and writes the same files."""
+def test_what_turns_tests_off_is_red_and_its_honest_twin_green(
+    name: str, owner: Repo
+) -> None:
+    """Each cheat is a task of two attempts: no work and all tests off; right work that
+    breaks another test, and that one off. The last task is honest, and writes the same
+    files."""
     runner, cheats = CHEATS[name]
     plan = prepared(owner, runner)
     own = own_check(plan, runner)
@@ -263,14 +283,25 @@ def test_what_turns_tests_off_is_red_and_its_honest_twin_green(name: str, owner:
     for number, cheat in enumerate(cheats.values(), 1):
         does[f"T{number}"] = [cheat.off, {**runner.breaks, **cheat.hides}]
     honest = f"T{len(does) + 1}"
-    does[honest] = [{**runner.right, **{n: c for cheat in cheats.values() for n, c in cheat.honest.items()}}]
-    owner.plan(*[{"checks": [own]}] * len(does), **plan, limits={"attempts": 2, "stuck": 99})
-    _, _, said = owner.run(owner.agent(writes(does)), timeout=DEADLINE, first=NEVER_STUCK)
+    does[honest] = [
+        {
+            **runner.right,
+            **{n: c for cheat in cheats.values() for n, c in cheat.honest.items()},
+        }
+    ]
+    owner.plan(
+        *[{"checks": [own]}] * len(does), **plan, limits={"attempts": 2, "stuck": 99}
+    )
+    _, _, said = owner.run(
+        owner.agent(writes(does)), timeout=DEADLINE, first=NEVER_STUCK
+    )
     said = f"{said}\n{owner.read('progress.txt')}"
     assert owner.passed() == [honest], said
     verdicts = owner.records("verdict")
     for number, (what, cheat) in enumerate(cheats.items()):
-        for expected, record in zip(cheat.said, verdicts[2 * number : 2 * number + 2], strict=True):
+        for expected, record in zip(
+            cheat.said, verdicts[2 * number : 2 * number + 2], strict=True
+        ):
             assert expected in record["reason"], f"{what}: {record['reason']}\n{said}"
     assert verdicts[-1]["verdict"] == "passed" and not verdicts[-1].get("weak"), said
 
@@ -279,11 +310,15 @@ def last_of(owner: Repo, runner: Runner, work: Files, **task: object) -> dict[st
     """What is recorded of one attempt that leaves these files."""
     plan = prepared(owner, runner)
     owner.plan({"checks": [own_check(plan, runner)], **task}, **plan)
-    owner.run(owner.agent(writes({"T1": [work]})), "--max-attempts", "1", timeout=DEADLINE)
+    owner.run(
+        owner.agent(writes({"T1": [work]})), "--max-attempts", "1", timeout=DEADLINE
+    )
     return owner.records("verdict")[-1]
 
 
-def test_a_task_that_may_change_settings_may_not_remove_tests_by_them(owner: Repo) -> None:
+def test_a_task_that_may_change_settings_may_not_remove_tests_by_them(
+    owner: Repo,
+) -> None:
     work = {**PYTEST.right, "pyproject.toml": toml(DESELECT)}
     record = last_of(owner, PYTEST, work, allow=["pyproject.toml"])
     assert "1 gone: tests.test_add > test_add; 1 old failure" in record["reason"]
@@ -300,8 +335,8 @@ def test_settings_that_only_pretend_to_run_tests_are_marked(owner: Repo) -> None
 
 @pytest.mark.gate
 def test_a_build_that_rewrites_the_tests_is_named(owner: Repo) -> None:
-    rewrites = (
-        'fn main() {\n    std::fs::write("tests/sub.rs", "#[test]\\nfn subtracts() {}\\n").unwrap();\n}\n'
-    )
+    rewrites = 'fn main() {\n    std::fs::write("tests/sub.rs", "#[test]\\nfn subtracts() {}\\n").unwrap();\n}\n'
     record = last_of(owner, RUST, {"build.rs": rewrites})
-    assert "changed tests/sub.rs; put back before the next check" in " ".join(record["notices"])
+    assert "changed tests/sub.rs; put back before the next check" in " ".join(
+        record["notices"]
+    )

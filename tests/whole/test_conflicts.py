@@ -1,4 +1,5 @@
-"""Conflicts: with workers side by side and with people. They cost no attempt, and an agent resolves them."""
+"""Conflicts: with workers side by side and with people. They cost no attempt, and an
+agent resolves them."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def test_tasks_at_once_that_add_a_line_to_one_file_take_at_most_one_more_session
     assert len(repo.read("../ran").split()) <= 2 * jobs
     assert sorted(repo.landed("deps.txt").split()) == [*names, "first"]
     asked = [path.read_text() for path in repo.outside.glob("conflict-*")]
-    assert asked and all("deps.txt" in prompt and "conflict markers" in prompt for prompt in asked)
+    assert asked and all(
+        "deps.txt" in prompt and "conflict markers" in prompt for prompt in asked
+    )
 
 
 KEPT = {
@@ -59,7 +62,9 @@ def test_what_git_cannot_mark_stands_as_the_branch_has_it_and_the_prompt_says_so
     name, first = KEPT[what]
     repo.write(name, "").write_bytes(first)
     repo.commit("made by a tool")
-    repo.plan(*({"id": task, "checks": [f"grep -q {task} {name}"]} for task in ("T1", "T2")))
+    repo.plan(
+        *({"id": task, "checks": [f"grep -q {task} {name}"]} for task in ("T1", "T2"))
+    )
     makes = f"""
         (OUT / f"on-{{task}}").touch()
         while not (OUT / "on-T1").exists() or not (OUT / "on-T2").exists(): time.sleep(0.02)
@@ -70,8 +75,12 @@ def test_what_git_cannot_mark_stands_as_the_branch_has_it_and_the_prompt_says_so
         with open({name!r}, "wb") as file: file.write(found + task.encode() + b"\\n")
     """
     code, _, said = repo.run(repo.agent(makes), "--jobs", "2")
-    assert (code, repo.passed(), len(repo.records("start"))) == (0, ["T1", "T2"], 3), said
-    assert repo.read("../found") == repr(first + repo.records("verdict")[0]["task"].encode() + b"\n")
+    assert (code, repo.passed(), len(repo.records("start"))) == (0, ["T1", "T2"], 3), (
+        said
+    )
+    assert repo.read("../found") == repr(
+        first + repo.records("verdict")[0]["task"].encode() + b"\n"
+    )
     assert name in repo.read("../second") and "git show" in repo.read("../second")
 
 
@@ -89,10 +98,15 @@ def resolved(text):
 
 def prompts(repo: Repo, task: str) -> list[str]:
     """What the agent was sent, attempt by attempt."""
-    return [path.read_text() for path in sorted((repo.path / ".ralph/log").glob(f"*-{task}.prompt.md"))]
+    return [
+        path.read_text()
+        for path in sorted((repo.path / ".ralph/log").glob(f"*-{task}.prompt.md"))
+    ]
 
 
-def test_a_conflict_costs_no_attempt_and_the_next_one_goes_on_from_the_merged_files(repo: Repo) -> None:
+def test_a_conflict_costs_no_attempt_and_the_next_one_goes_on_from_the_merged_files(
+    repo: Repo,
+) -> None:
     repo.write("line.txt", "start\n")
     repo.commit("line")
     checks = [{"checks": [f"grep -q T{n} line.txt"]} for n in (1, 2, 3)]
@@ -109,15 +123,29 @@ P("line.txt").write_text(resolved(f"{{line}} {{task}}") + "\\n")
     )
     code, _, printed = repo.run(agent, "--jobs", "2")
     assert (code, repo.passed()) == (0, ["T1", "T2", "T3"]), printed
-    assert repo.verdicts() == ["T1 passed", "T2 conflict", "T3 passed", "T2 conflict", "T2 passed"]
-    assert [one["attempt"] for one in repo.records("start") if one["task"] == "T2"] == [1, 1, 1]
+    assert repo.verdicts() == [
+        "T1 passed",
+        "T2 conflict",
+        "T3 passed",
+        "T2 conflict",
+        "T2 passed",
+    ]
+    assert [one["attempt"] for one in repo.records("start") if one["task"] == "T2"] == [
+        1,
+        1,
+        1,
+    ]
     for sent in prompts(repo, "T2")[1:]:
-        assert "judged **conflict**" in sent and "resolve every one of them:\n- line.txt" in sent
+        assert (
+            "judged **conflict**" in sent
+            and "resolve every one of them:\n- line.txt" in sent
+        )
     assert sorted(landed(repo, "line.txt").split()) == ["T1", "T2", "T3", "start"]
 
 
 def commits(name: str, content: str) -> str:
-    """What a person does on ralph's branch while the agent works, in the shell, and then switches away."""
+    """What a person does on ralph's branch while the agent works, in the shell, and
+    then switches away."""
     return (
         f"""cd {{0}}/mine && git switch -q ralph/p && echo "{content}" > {name} && git add {name} && """
         f"""git commit -qm "mine {name}" && git switch -q --detach"""
@@ -130,15 +158,24 @@ def with_tree(repo: Repo) -> None:
 
 
 def person(repo: Repo, deed: str) -> str:
-    """Python for an agent: a person does that now, at home and not in the agent's environment."""
-    env = {key: repo.env[key] for key in ("PATH", "HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")}
+    """Python for an agent: a person does that now, at home and not in the agent's
+    environment."""
+    env = {
+        key: repo.env[key]
+        for key in ("PATH", "HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")
+    }
     return f"subprocess.run(['sh', '-ec', {deed.format(repo.outside)!r}], env={env!r}, check=True)\n"
 
 
 def test_a_persons_commit_that_merges_is_part_of_what_lands(repo: Repo) -> None:
     with_tree(repo)
     repo.plan(
-        {"checks": ["grep -q good T1.txt && ! test -f other.txt || grep -q other other.txt"]}, own("T2")
+        {
+            "checks": [
+                "grep -q good T1.txt && ! test -f other.txt || grep -q other other.txt"
+            ]
+        },
+        own("T2"),
     )
     deed = person(repo, commits("other.txt", "other"))
     code, _, printed = repo.run(repo.agent(f"if task == 'T2': {deed}{MAKES}"))
@@ -147,7 +184,9 @@ def test_a_persons_commit_that_merges_is_part_of_what_lands(repo: Repo) -> None:
     assert not (repo.outside / "mine/T2.txt").exists()
 
 
-def test_a_conflict_with_a_person_s_commit_costs_no_attempt_and_is_resolved(repo: Repo) -> None:
+def test_a_conflict_with_a_person_s_commit_costs_no_attempt_and_is_resolved(
+    repo: Repo,
+) -> None:
     with_tree(repo)
     repo.plan(own("T1"), limits={"attempts": 1})
     deed = person(repo, commits("T1.txt", "mine"))
@@ -164,7 +203,9 @@ def test_a_conflict_with_a_person_s_commit_costs_no_attempt_and_is_resolved(repo
     assert repo.commits() == ["T1: task 1", "mine T1.txt"]
 
 
-def test_markers_that_an_agent_leaves_are_red_and_the_next_attempt_starts_clean(repo: Repo) -> None:
+def test_markers_that_an_agent_leaves_are_red_and_the_next_attempt_starts_clean(
+    repo: Repo,
+) -> None:
     with_tree(repo)
     repo.plan({"checks": ["test -f T1.txt"]}, limits={"attempts": 3})
     deed = person(repo, commits("T1.txt", "mine"))
@@ -176,5 +217,10 @@ def test_markers_that_an_agent_leaves_are_red_and_the_next_attempt_starts_clean(
         "if turn != 2: P('T1.txt').write_text('good')"
     )
     code, _, printed = repo.run(agent)
-    assert (code, repo.verdicts()) == (0, ["T1 conflict", "T1 failed", "T1 passed"]), printed
-    assert "conflict markers are left in T1.txt" in printed and repo.read("../found") == "mine\n"
+    assert (code, repo.verdicts()) == (0, ["T1 conflict", "T1 failed", "T1 passed"]), (
+        printed
+    )
+    assert (
+        "conflict markers are left in T1.txt" in printed
+        and repo.read("../found") == "mine\n"
+    )

@@ -1,5 +1,5 @@
-"""kill -9, or a full disk, at every state-changing call of a whole run, of the loop and of its workers;
-then the same command again, and an audit."""
+"""kill -9, or a full disk, at every state-changing call of a whole run, of the loop and
+of its workers; then the same command again, and an audit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,16 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo, sample
-from tests.oracle import changed, fresh_clone_is_green, home_of, nothing_runs_within, still_running
+from tests.oracle import (
+    changed,
+    fresh_clone_is_green,
+    home_of,
+    nothing_runs_within,
+    still_running,
+)
 
-# Cheats before it works: what it flips and forges must not count, wherever the kill falls.
+# Cheats before it works: what it flips and forges must not count, wherever the kill
+# falls.
 AGENT = """
 import json
 P(os.environ["PAID"]).open("a").write(task + "\\n")
@@ -35,7 +42,8 @@ PAID = 5  # attempts of a run that nothing disturbs
 
 
 def prepare(repo: Repo) -> str:
-    """A home in which a person is at work: the plan of the sweep, and the agent's command."""
+    """A home in which a person is at work: the plan of the sweep, and the agent's
+    command."""
     repo.write("guarded_test.txt", "real\n")
     repo.commit("test")
     repo.write("a.txt", "stashed\n")
@@ -47,7 +55,10 @@ def prepare(repo: Repo) -> str:
     repo.git("add", "staged.txt")
     tasks = [{"checks": [f"grep -q good T{i}.txt"]} for i in (1, 2, 3)]
     repo.plan(
-        *tasks, checks=["grep -q real guarded_test.txt"], protect=["guarded_test.txt"], limits={"attempts": 2}
+        *tasks,
+        checks=["grep -q real guarded_test.txt"],
+        protect=["guarded_test.txt"],
+        limits={"attempts": 2},
     )
     repo.git("status")  # git notes in its index what it has seen
     repo.env["PAID"] = str(repo.outside / "paid")
@@ -55,8 +66,13 @@ def prepare(repo: Repo) -> str:
     return repo.agent(AGENT)
 
 
-def crash(repo: Repo, agent: str, at: int, how: str, who: str = "both", first: str = "") -> int:
-    env: dict[str, Any] = {"CRASH_COUNT": str(repo.outside / "count"), "CRASH_AT": str(at)}
+def crash(
+    repo: Repo, agent: str, at: int, how: str, who: str = "both", first: str = ""
+) -> int:
+    env: dict[str, Any] = {
+        "CRASH_COUNT": str(repo.outside / "count"),
+        "CRASH_AT": str(at),
+    }
     env |= {"CRASH_HOW": how, "CRASH_WHO": who}
     driven = f"import tests.crash_driver\n{first}"
     done = repo.ralph("run", "-q", "--agent", agent, first=driven, **env)
@@ -65,27 +81,43 @@ def crash(repo: Repo, agent: str, at: int, how: str, who: str = "both", first: s
 
 
 def paid_for(repo: Repo, what: str = "T") -> list[str]:
-    """The tasks of the attempts that agents began; with `good`, a word for each that did its work."""
+    """The tasks of the attempts that agents began; with `good`, a word for each that
+    did its work."""
     path = Path(repo.env["PAID"])
-    return [word for word in path.read_text().split() if word.startswith(what)] if path.exists() else []
+    return (
+        [word for word in path.read_text().split() if word.startswith(what)]
+        if path.exists()
+        else []
+    )
 
 
 def finished_tasks(repo: Repo) -> set[str]:
     """The tasks that the records call passed."""
     if not (repo.path / "progress.txt").exists():
         return set()
-    return {record["task"] for record in repo.records("verdict") if record["verdict"] == "passed"}
+    return {
+        record["task"]
+        for record in repo.records("verdict")
+        if record["verdict"] == "passed"
+    }
 
 
-def audit(repo: Repo, agent: str, known: set[str] | None = None, first: str = "") -> None:
-    """What is there after a kill, then go on, and hold the end against what must be true however it came
-    about; after a power cut `known` are the tasks that are finished, and unsynced work may be gone."""
-    assert nothing_runs_within(repo, 3.0), f"a process outlived the kill: {still_running(repo)}"
+def audit(
+    repo: Repo, agent: str, known: set[str] | None = None, first: str = ""
+) -> None:
+    """What is there after a kill, then go on, and hold the end against what must be
+    true however it came about; after a power cut `known` are the tasks that are
+    finished, and unsynced work may be gone."""
+    assert nothing_runs_within(repo, 3.0), (
+        f"a process outlived the kill: {still_running(repo)}"
+    )
     recorded = finished_tasks(repo)
     assert set(repo.passed()) <= recorded, "a pass is marked that no record has"
     branch = repo.git("for-each-ref", "refs/heads/ralph/p")
     landed = {line.split(":")[0] for line in repo.commits()} if branch else set()
-    assert recorded <= landed or known is not None, "a pass is recorded whose work has not landed"
+    assert recorded <= landed or known is not None, (
+        "a pass is recorded whose work has not landed"
+    )
     assert set(repo.passed()) <= landed, "a pass is marked whose work has not landed"
     finished = landed if known is None else known
     before = paid_for(repo)
@@ -94,9 +126,15 @@ def audit(repo: Repo, agent: str, known: set[str] | None = None, first: str = ""
     assert repo.passed() == ["T1", "T2"]
     again = paid_for(repo)[len(before) :]
     assert not finished & set(again), f"finished tasks were worked again: {again}"
-    lost = 0 if known is None else 1  # work that was red is worked again; what was green is not
-    assert len(paid_for(repo, "good")) <= 2 + lost, f"green work was paid for again: {before} {again}"
-    assert len(before + again) <= PAID + 1, f"more than one attempt was paid for twice: {before} {again}"
+    lost = (
+        0 if known is None else 1
+    )  # work that was red is worked again; what was green is not
+    assert len(paid_for(repo, "good")) <= 2 + lost, (
+        f"green work was paid for again: {before} {again}"
+    )
+    assert len(before + again) <= PAID + 1, (
+        f"more than one attempt was paid for twice: {before} {again}"
+    )
     plan = json.loads(repo.read("prd.json"))
     assert "2 failed attempts" in plan["userStories"][2]["blocked"]
     verdicts = repo.verdicts()
@@ -129,24 +167,38 @@ def count(repo: Repo, agent: str, first: str = "") -> list[Call]:
     """The calls of a run in which nothing happens."""
     assert crash(repo, agent, 0, "count", first=first) == 4
     lines = (repo.outside / "count.calls").read_text().splitlines()
-    return [Call(int(number), who, label) for number, who, label in (line.split(" ", 2) for line in lines)]
+    return [
+        Call(int(number), who, label)
+        for number, who, label in (line.split(" ", 2) for line in lines)
+    ]
 
 
 def test_the_run_that_is_swept_is_whole_without_a_crash(repo: Repo) -> None:
     agent = prepare(repo)
     calls = count(repo, agent)
-    by_name = {name: sum(call.label.startswith(name) for call in calls) for name in ("git", "write", "clear")}
+    by_name = {
+        name: sum(call.label.startswith(name) for call in calls)
+        for name in ("git", "write", "clear")
+    }
     assert len(calls) > 100 and all(by_name.values()), by_name
     assert {call.who for call in calls} == {"loop", "worker"}
     audit(repo, agent)
-    assert paid_for(repo) == ["T1", "T1", "T2", "T3", "T3"] and len(paid_for(repo)) == PAID
+    assert (
+        paid_for(repo) == ["T1", "T1", "T2", "T3", "T3"] and len(paid_for(repo)) == PAID
+    )
 
 
 STEP = int(os.environ.get("CRASH_STEP", "154"))
-TURN = int(os.environ.get("CRASH_TURN", "0"))  # with another one, every call has another way to die
+TURN = int(
+    os.environ.get("CRASH_TURN", "0")
+)  # with another one, every call has another way to die
 SHARDS = 4
 # How it dies and, where a worker makes the call, who dies with it.
-WAYS = [(how, who) for who in ("both", "worker", "loop") for how in ("before", "half", "after")]
+WAYS = [
+    (how, who)
+    for who in ("both", "worker", "loop")
+    for how in ("before", "half", "after")
+]
 WAYS.insert(4, ("full", "both"))
 
 
@@ -166,7 +218,8 @@ def points(calls: list[Call], shard: int) -> Iterator[tuple[Call, str, str]]:
 def test_kill_9_at_a_call_loses_nothing_and_invents_nothing(
     tmp_path: Path, calls: list[Call], shard: int, tally: Callable[[str, int], None]
 ) -> None:
-    """Every STEP-th call of a whole run, each with another way to die; CRASH_STEP=1 is every one."""
+    """Every STEP-th call of a whole run, each with another way to die; CRASH_STEP=1 is
+    every one."""
     wrong = []
     for call, how, who in points(calls, shard):
         repo = Repo(tmp_path / f"{call.number}-{how}-{who}")
@@ -184,8 +237,9 @@ def test_kill_9_at_a_call_loses_nothing_and_invents_nothing(
     assert not wrong, "\n".join([f"{len(wrong)} are wrong", *wrong])
 
 
-# ralph with one safeguard taken out, the call at which it dies then, and what the audit says of it. The
-# second snapshot is of what the second attempt leaves, whose work is green.
+# ralph with one safeguard taken out, the call at which it dies then, and what the audit
+# says of it. The second snapshot is of what the second attempt leaves, whose work is
+# green.
 MUTANTS = {
     "marks are not made at the next start": (
         """
@@ -276,8 +330,15 @@ branch.Branch._make = _make
 """
 
 
-def test_a_lock_that_git_left_where_the_branch_was_to_be_made_ends_no_later_run(repo: Repo) -> None:
+def test_a_lock_that_git_left_where_the_branch_was_to_be_made_ends_no_later_run(
+    repo: Repo,
+) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     agent = repo.agent("P('T1.txt').touch()")
-    assert repo.ralph("run", "-q", "--agent", agent, first=CUT_OFF_AT_THE_BRANCH).returncode == -9
+    assert (
+        repo.ralph(
+            "run", "-q", "--agent", agent, first=CUT_OFF_AT_THE_BRANCH
+        ).returncode
+        == -9
+    )
     assert repo.run(agent)[0] == 0

@@ -1,4 +1,5 @@
-"""Whatever stands in place of the files that are ralph's own, or however deep folders are: the night goes on."""
+"""Whatever stands in place of the files that are ralph's own, or however deep folders
+are: the night goes on."""
 
 from __future__ import annotations
 
@@ -55,13 +56,18 @@ def test_what_stands_in_place_of_ralphs_own_files(repo: Repo, kind: str) -> None
     assert repo.run(repo.agent(MAKES), "--max-iterations", "1")[0] == 3
     (private,) = (repo.path / ".git/ralph").iterdir()
     there = [
-        path for folder in (private, repo.path / ".ralph/log") for path in folder.iterdir() if path.is_file()
+        path
+        for folder in (private, repo.path / ".ralph/log")
+        for path in folder.iterdir()
+        if path.is_file()
     ]
     more = [private / name for name in ("stop", "running.json", "fast-forward")]
     names = ("gitconfig", "lock", f"{repo.room.name}.setup")
     few = [private / name for name in names]
     assert {*few} <= {*there}
-    for path in few if kind == "2,000 folders" else [*there, *more, repo.places / "plan.json"]:
+    for path in (
+        few if kind == "2,000 folders" else [*there, *more, repo.places / "plan.json"]
+    ):
         files.clear(path)
         if kind == "a FIFO":
             os.mkfifo(path)
@@ -98,7 +104,12 @@ def test_folders_1900_deep_at_home(repo: Repo) -> None:
 
 def test_a_file_called_as_ralphs_temporary_ones(repo: Repo) -> None:
     repo.plan(own("T1"))
-    names = ("x.ralph-tmp", "prd.json.ralph-tmp", "docs/.x.ralph-tmp", ".prd.json.mine.ralph-tmp")
+    names = (
+        "x.ralph-tmp",
+        "prd.json.ralph-tmp",
+        "docs/.x.ralph-tmp",
+        ".prd.json.mine.ralph-tmp",
+    )
     for name in names:
         repo.write(name, "mine")
     code, _, printed = repo.run(repo.agent(MAKES))
@@ -106,8 +117,14 @@ def test_a_file_called_as_ralphs_temporary_ones(repo: Repo) -> None:
 
 
 def test_what_a_check_or_an_agent_locked_ends_no_night(locks: str, repo: Repo) -> None:
-    repo.plan(own("T1"), own("T2"), checks=[f"mkdir left && touch left/x && {locks} left/x left"])
-    agent = repo.agent(f"P(f'build-{{task}}').touch(); sh(f'{locks} build-{{task}}')\n{MAKES}")
+    repo.plan(
+        own("T1"),
+        own("T2"),
+        checks=[f"mkdir left && touch left/x && {locks} left/x left"],
+    )
+    agent = repo.agent(
+        f"P(f'build-{{task}}').touch(); sh(f'{locks} build-{{task}}')\n{MAKES}"
+    )
     for words in (["--max-iterations", "1"], []):
         code, _, printed = repo.run(agent, *words)
         assert code == (3 if words else 0), printed

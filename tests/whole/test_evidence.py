@@ -1,5 +1,5 @@
-"""What passes, and what it costs to know: evidence, what binds, results remembered by tree, the re-check. Each
-test is a night in a real repository."""
+"""What passes, and what it costs to know: evidence, what binds, results remembered by
+tree, the re-check. Each test is a night in a real repository."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def runs(repo: Repo, name: str) -> int:
 
 def once_red(repo: Repo) -> dict[str, str]:
     """A check that is red the first time that it runs, and green ever after."""
-    return {"name": "once", "run": f"test -e {repo.outside}/up || {{ touch {repo.outside}/up; exit 1; }}"}
+    return {
+        "name": "once",
+        "run": f"test -e {repo.outside}/up || {{ touch {repo.outside}/up; exit 1; }}",
+    }
 
 
 def status(repo: Repo) -> dict[str, Any]:
@@ -48,7 +51,9 @@ BUILDS = "mkdir -p build && cp a.txt build/app"
 
 
 @pytest.mark.parametrize("ignored", [True, False])
-def test_an_own_check_may_use_what_a_check_of_the_plan_builds(repo: Repo, ignored: bool) -> None:
+def test_an_own_check_may_use_what_a_check_of_the_plan_builds(
+    repo: Repo, ignored: bool
+) -> None:
     repo.write(".gitignore", "build/\n" if ignored else "")
     repo.commit("ignore")
     repo.plan({"checks": ["test -f build/app && test -f T1.txt"]}, checks=[BUILDS])
@@ -59,14 +64,18 @@ def test_an_own_check_may_use_what_a_check_of_the_plan_builds(repo: Repo, ignore
     assert repo.ralph("land").returncode == 0
 
 
-def test_what_the_plan_s_checks_build_makes_no_pass_for_an_idle_agent(repo: Repo) -> None:
+def test_what_the_plan_s_checks_build_makes_no_pass_for_an_idle_agent(
+    repo: Repo,
+) -> None:
     repo.plan({"checks": ["test -f build/app"]}, checks=[BUILDS])
     code, _, _ = repo.run(repo.agent(IDLE))
     assert (code, repo.passed(), repo.commits()) == (4, [], [])
     assert repo.verdicts() == ["T1 no-op", "T1 no-op"]
 
 
-def test_the_tasks_after_the_first_are_looked_at_behind_the_plan_s_checks_too(repo: Repo) -> None:
+def test_the_tasks_after_the_first_are_looked_at_behind_the_plan_s_checks_too(
+    repo: Repo,
+) -> None:
     """Right after a landing the room holds what the plan's checks built."""
     repo.plan(own("T1"), {"checks": ["test -f build/app"]}, checks=[BUILDS])
     repo.run(repo.agent('if task == "T1": ' + MAKES))
@@ -75,12 +84,18 @@ def test_the_tasks_after_the_first_are_looked_at_behind_the_plan_s_checks_too(re
 
 # ---------------------------------------------------------------- evidence
 
-ENDS = {"well": IDLE, "with an error": "sys.exit(3)", "killed": "os.kill(os.getpid(), 9)"}
+ENDS = {
+    "well": IDLE,
+    "with an error": "sys.exit(3)",
+    "killed": "os.kill(os.getpid(), 9)",
+}
 
 
 @pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize("attempts", [1, 3])
-def test_a_check_that_turns_green_by_itself_passes_nothing(repo: Repo, ends: str, attempts: int) -> None:
+def test_a_check_that_turns_green_by_itself_passes_nothing(
+    repo: Repo, ends: str, attempts: int
+) -> None:
     repo.plan({"checks": [once_red(repo)]}, limits={"attempts": attempts})
     code, _, printed = repo.run(repo.agent(ENDS[ends]))
     assert (code, repo.passed(), repo.commits()) == (4, [], []), printed
@@ -121,25 +136,36 @@ def test_a_failed_attempt_that_turns_a_red_suite_green_binds_nobody(repo: Repo) 
     assert "test -f fixed" in summary["reason"]
 
 
-def test_a_run_that_stops_at_a_limit_with_a_red_suite_needs_a_person(repo: Repo) -> None:
+def test_a_run_that_stops_at_a_limit_with_a_red_suite_needs_a_person(
+    repo: Repo,
+) -> None:
     repo.plan(own("T1"), own("T2"), checks=["test -f fixed"])
     code, summary, _ = repo.run(repo.agent(MAKES), "--max-iterations", "1")
     assert (code, summary["stop"], repo.passed()) == (4, "red-checks", ["T1"])
-    assert "limit reached" in summary["reason"] and "test -f fixed failed" in summary["reason"]
+    assert (
+        "limit reached" in summary["reason"]
+        and "test -f fixed failed" in summary["reason"]
+    )
 
 
-def test_a_task_that_mends_the_suite_passes_and_the_next_must_keep_it(repo: Repo) -> None:
+def test_a_task_that_mends_the_suite_passes_and_the_next_must_keep_it(
+    repo: Repo,
+) -> None:
     repo.plan({}, own("T2"), checks=["test -f fixed"])
     agent = repo.agent(
         "if task == 'T1': P('fixed').touch()\n"
         f"else:\n    {MAKES}\n    P('fixed').unlink() if attempt == 1 else P('fixed').touch()"
     )
     code, _, printed = repo.run(agent)
-    assert (code, repo.verdicts()) == (0, ["T1 passed", "T2 failed", "T2 passed"]), printed
+    assert (code, repo.verdicts()) == (0, ["T1 passed", "T2 failed", "T2 passed"]), (
+        printed
+    )
     assert not any(one.get("weak") for one in repo.records("verdict"))
 
 
-def test_without_anything_that_binds_a_task_wants_a_check_of_its_own(repo: Repo) -> None:
+def test_without_anything_that_binds_a_task_wants_a_check_of_its_own(
+    repo: Repo,
+) -> None:
     repo.plan({}, checks=["test -f fixed"])
     code, summary, _ = repo.run(repo.agent(MAKES), "--max-attempts", "1")
     assert code == 4 and "add a check to this task" in summary["tasks"][0]["reason"]
@@ -151,8 +177,20 @@ def test_a_database_that_dies_in_the_night_blocks_nobody(repo: Repo) -> None:
     agent = repo.agent(MAKES + f"\nif task == 'T2': P({str(down)!r}).touch()")
     code, summary, printed = repo.run(agent)
     assert (code, repo.passed()) == (4, ["T1", "T2", "T3"]), printed
-    assert repo.verdicts() == ["T1 passed", "T2 failed", "T2 failed", "T2 passed", "T3 passed"]
-    assert [bool(one.get("weak")) for one in repo.records("verdict")] == [False, False, False, True, True]
+    assert repo.verdicts() == [
+        "T1 passed",
+        "T2 failed",
+        "T2 failed",
+        "T2 passed",
+        "T3 passed",
+    ]
+    assert [bool(one.get("weak")) for one in repo.records("verdict")] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
     assert "not all checks are green" in summary["reason"]
 
 
@@ -197,7 +235,10 @@ def test_work_that_is_all_left_out_says_what_and_what_lets_it_in(repo: Repo) -> 
     reason = summary["tasks"][0]["reason"]
     assert (code, repo.verdicts()) == (4, ["T1 failed"] * 3)
     assert "tests/a.py" in reason and "already done" not in reason
-    assert '"allow": ["conftest.py", "tests/a.py"]' in reason and '"allow": [' in repo.read("../p")
+    assert (
+        '"allow": ["conftest.py", "tests/a.py"]' in reason
+        and '"allow": [' in repo.read("../p")
+    )
     repo.ralph("retry", "T1")
     plan = json.loads(repo.read("prd.json"))
     plan["userStories"][0]["allow"] = ["tests/a.py"]
@@ -209,7 +250,11 @@ def test_work_that_is_all_left_out_says_what_and_what_lets_it_in(repo: Repo) -> 
     ("deed", "named", "allow"),
     [
         ("P('AGENTS.md').write_text('mine')", "AGENTS.md", '"allow": ["AGENTS.md"]'),
-        ("p = P('prd.json'); p.write_text(p.read_text().replace('false', 'true'))", "prd.json", ""),
+        (
+            "p = P('prd.json'); p.write_text(p.read_text().replace('false', 'true'))",
+            "prd.json",
+            "",
+        ),
         ("P('progress.txt').open('a').write('x')", "progress.txt", ""),
         ("P('conftest.py').touch()", "conftest.py", '"allow": ["conftest.py"]'),
     ],
@@ -235,7 +280,10 @@ def test_ten_tasks_that_pass_at_once_cost_ten_runs_of_the_suite_one_before_and_o
 ) -> None:
     tasks = [f"T{number}" for number in range(1, 11)]
     checks = {task: counted(repo, task, f"test -f {task}.txt") for task in tasks}
-    repo.plan(*({"checks": [check]} for check in checks.values()), checks=[counted(repo, "suite")])
+    repo.plan(
+        *({"checks": [check]} for check in checks.values()),
+        checks=[counted(repo, "suite")],
+    )
     code, _, printed = repo.run(repo.agent(MAKES), "--jobs", str(jobs))
     assert (code, repo.passed()) == (0, tasks), printed
     assert runs(repo, "suite") == 12
@@ -244,10 +292,19 @@ def test_ten_tasks_that_pass_at_once_cost_ten_runs_of_the_suite_one_before_and_o
 
 def test_a_tree_that_was_looked_at_goes_to_no_room_again(repo: Repo) -> None:
     repo.plan(
-        {"checks": [counted(repo, "own", "false")]}, checks=[counted(repo, "suite")], limits={"attempts": 4}
+        {"checks": [counted(repo, "own", "false")]},
+        checks=[counted(repo, "suite")],
+        limits={"attempts": 4},
     )
-    deeds = ["pass", "P('x').touch()", "pass", "pass"]  # nothing; a change; the same change; clean, nothing
-    code, _, _ = repo.run(repo.agent(f"exec({deeds}[attempt - 1])"), "--max-iterations", "3")
+    deeds = [
+        "pass",
+        "P('x').touch()",
+        "pass",
+        "pass",
+    ]  # nothing; a change; the same change; clean, nothing
+    code, _, _ = repo.run(
+        repo.agent(f"exec({deeds}[attempt - 1])"), "--max-iterations", "3"
+    )
     assert (code, repo.verdicts()) == (3, ["T1 failed"] * 3)
     assert (runs(repo, "suite"), runs(repo, "own")) == (2, 2)
     assert "failed with exit 1 (as before)" in repo.read("progress.txt")
@@ -257,19 +314,27 @@ def test_with_commit_hooks_a_candidate_goes_to_the_room_for_them(repo: Repo) -> 
     hook = f"echo x >> {repo.outside}/hook; test -e {repo.outside}/lets"
     repo.program(".git/hooks/pre-commit", hook)
     repo.plan(own("T1"))
-    agent = repo.agent(MAKES + f"\nif attempt == 2: P({str(repo.outside / 'lets')!r}).touch()")
+    agent = repo.agent(
+        MAKES + f"\nif attempt == 2: P({str(repo.outside / 'lets')!r}).touch()"
+    )
     assert (repo.run(agent)[0], repo.verdicts()) == (0, ["T1 failed", "T1 passed"])
 
 
 def test_what_a_person_mends_beside_the_tree_counts_after_a_retry(repo: Repo) -> None:
     """The same tree is looked at again, in the same run."""
     key = repo.outside / "key"
-    repo.plan({"checks": [f"test -e {key} && test -f T1.txt"]}, own("T2"), limits={"attempts": 1})
+    repo.plan(
+        {"checks": [f"test -e {key} && test -f T1.txt"]},
+        own("T2"),
+        limits={"attempts": 1},
+    )
     notify = f"test -e {key} || {{ touch {key}; cd {repo.path}; {repo.outside}/bin/ralph retry T1; }}"
     repo.tool("ralph", f'exec {sys.executable} {ROOT}/ralph.py "$@"')
     code, _, printed = repo.run(repo.agent(MAKES), "--notify", notify)
     assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
-    assert not any(one.get("flaky") or one.get("weak") for one in repo.records("verdict"))
+    assert not any(
+        one.get("flaky") or one.get("weak") for one in repo.records("verdict")
+    )
 
 
 def test_another_setup_forgets_what_was_known(repo: Repo) -> None:
@@ -298,8 +363,14 @@ def test_what_is_red_once_in_the_re_check_is_flaky(repo: Repo) -> None:
     assert "flaky in the last final check" in repo.ralph("status").stdout
 
 
-def test_a_task_that_was_set_back_sees_why_and_must_keep_what_the_others_need(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 3})
+def test_a_task_that_was_set_back_sees_why_and_must_keep_what_the_others_need(
+    repo: Repo,
+) -> None:
+    repo.plan(
+        {"checks": ["test -f T1.txt"]},
+        {"checks": ["test -f T2.txt"]},
+        limits={"attempts": 3},
+    )
     agent = repo.agent(
         "n = len(list(pathlib.Path(OUT).glob('prompt*'))) + 1; (OUT / f'prompt{n}').write_text(prompt)\n"
         "P(f'{task}.txt').touch()\n"
@@ -311,7 +382,11 @@ def test_a_task_that_was_set_back_sees_why_and_must_keep_what_the_others_need(re
     assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
     assert repo.verdicts() == ["T1 passed", "T2 passed", "T1 failed", "T1 passed"]
     again = repo.read("../prompt3")
-    assert "test -f T1.txt" in again and "T2: task 2" in again and "test -f T2.txt" in again
+    assert (
+        "test -f T1.txt" in again
+        and "T2: task 2" in again
+        and "test -f T2.txt" in again
+    )
     assert "The first failing check was `test -f T1.txt`" in again
 
 
@@ -325,12 +400,16 @@ def test_a_pass_that_is_broken_a_second_time_is_left_to_a_person(repo: Repo) -> 
     assert summary["tasks"][0]["reason"].startswith("conflicting: it passed twice")
 
 
-def test_what_is_green_in_the_room_and_red_in_one_made_anew_sets_nobody_back(repo: Repo) -> None:
+def test_what_is_green_in_the_room_and_red_in_one_made_anew_sets_nobody_back(
+    repo: Repo,
+) -> None:
     here = f"test -e {repo.outside}/other || case $PWD in */room-[2-9]*) exit 1;; esac"
     repo.plan({"checks": [f"{here}; test -f T1.txt"]}, checks=[here])
     code, summary, _ = repo.run(repo.agent(MAKES))
     assert (code, repo.passed()) == (4, ["T1"])
-    assert "it passed in the clean room, and fails in a new checkout" in summary["reason"]
+    assert (
+        "it passed in the clean room, and fails in a new checkout" in summary["reason"]
+    )
     assert repo.records("recheck")[0].get("broken", []) == []
 
 
@@ -344,7 +423,11 @@ def test_a_run_that_was_cut_short_leaves_its_final_check_due(repo: Repo) -> None
     repo.wait_for("../hangs")
     process.send_signal(signal.SIGTERM)
     process.wait(20)
-    assert repo.passed() == ["T1"] and status(repo)["final_check_due"] and not repo.records("recheck")
+    assert (
+        repo.passed() == ["T1"]
+        and status(repo)["final_check_due"]
+        and not repo.records("recheck")
+    )
     assert "final check due" in repo.ralph("status").stdout
     (repo.outside / "again").touch()
     assert repo.run(agent)[0] == 0
@@ -365,7 +448,9 @@ MUTANTS: dict[str, tuple[str, Callable[..., Any], Callable[[Repo], None]]] = {
     "own checks first": (
         "_ralph.model.Plan.checks_for",
         own_first,
-        lambda repo: test_an_own_check_may_use_what_a_check_of_the_plan_builds(repo, True),
+        lambda repo: test_an_own_check_may_use_what_a_check_of_the_plan_builds(
+            repo, True
+        ),
     ),
     "flaky is evidence": (
         "_ralph.loop.results.Results.is_flaky",
@@ -380,8 +465,10 @@ MUTANTS: dict[str, tuple[str, Callable[..., Any], Callable[[Repo], None]]] = {
     "a baseline runs the suite": (
         "_ralph.loop.results.Results.begin",
         lambda _, job: job,
-        lambda repo: test_ten_tasks_that_pass_at_once_cost_ten_runs_of_the_suite_one_before_and_one_after(
-            repo, 1
+        lambda repo: (
+            test_ten_tasks_that_pass_at_once_cost_ten_runs_of_the_suite_one_before_and_one_after(
+                repo, 1
+            )
         ),
     ),
     "a retry forgets nothing": (
@@ -412,9 +499,13 @@ MUTANTS: dict[str, tuple[str, Callable[..., Any], Callable[[Repo], None]]] = {
 }
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ralph is not forked from here")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="elsewhere ralph is not forked from here"
+)
 @pytest.mark.parametrize("mutant", sample(MUTANTS, 3))
-def test_every_rule_is_needed(repo: Repo, monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
+def test_every_rule_is_needed(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, mutant: str
+) -> None:
     where, instead, test = MUTANTS[mutant]
     monkeypatch.setattr(where, instead)
     with pytest.raises(AssertionError):
@@ -452,11 +543,15 @@ def test_one_attempt_does_not_hide_that_the_whole_plan_is_red(repo: Repo) -> Non
     assert (code, summary["stop"]) == (4, "red-checks")
 
 
-def test_a_check_of_the_plan_that_was_never_run_before_the_work_binds(repo: Repo) -> None:
+def test_a_check_of_the_plan_that_was_never_run_before_the_work_binds(
+    repo: Repo,
+) -> None:
     repo.write("lib", "good\n")
     repo.plan({"checks": ["test -e one"]})
     repo.commit("plan")
-    assert repo.run(repo.agent("P('wrong').touch()"), "--once")[0] == 3  # its work stays in the tree
+    assert (
+        repo.run(repo.agent("P('wrong').touch()"), "--once")[0] == 3
+    )  # its work stays in the tree
     repo.plan({"checks": ["test -e one"]}, checks=["grep -q good lib"])
     breaks = repo.agent("P('one').touch(); P('lib').write_text('broken')", "breaks")
     assert repo.run(breaks, "--once")[0] == 3
@@ -464,8 +559,9 @@ def test_a_check_of_the_plan_that_was_never_run_before_the_work_binds(repo: Repo
     assert "- `grep -q good lib`" not in repo.ralph("prompt").stdout
 
 
-# The checks of the plan; and of each task its own checks, and whether its pass is weak: none of all these
-# went from red to green for it, or one of the plan's is red beside it.
+# The checks of the plan; and of each task its own checks, and whether its pass is weak:
+# none of all these went from red to green for it, or one of the plan's is red beside
+# it.
 PASSES: list[tuple[list[str], list[tuple[str, bool]]]] = [
     ([], [("test -f T1.txt", False), ("test -f a.txt", True)]),
     (["test -f T1.txt"], [("", False), ("", True)]),
@@ -485,7 +581,8 @@ def test_a_pass_without_a_check_that_went_from_red_to_green_is_weak(
     assert [task["weak"] for task in summary["tasks"]] == weak
     shown = repo.ralph("status").stdout.splitlines()
     assert [
-        any(f" {task} " in f" {line} " and "weak" in line for line in shown) for task in ("T1", "T2")
+        any(f" {task} " in f" {line} " and "weak" in line for line in shown)
+        for task in ("T1", "T2")
     ] == weak, shown
 
 
@@ -496,6 +593,8 @@ def test_what_checks_and_setup_write_is_neither_work_nor_committed(repo: Repo) -
     code, _, _ = repo.run(repo.agent("pass"), "--max-iterations", "1")
     assert (code, repo.verdicts()) == (3, ["T1 no-op"])
     assert repo.records("verdict")[0]["checks"] == {check["run"]: True, clean: True}
-    assert repo.read("a.txt") == "a\n" and not (repo.path / "made-by-setup.txt").exists()
+    assert (
+        repo.read("a.txt") == "a\n" and not (repo.path / "made-by-setup.txt").exists()
+    )
     assert repo.commits() == []
     assert "check litters changed a.txt; put back" in repo.read("progress.txt")

@@ -1,4 +1,5 @@
-"""The ways to be green where the agent worked and red in a fresh clone: none of them passes."""
+"""The ways to be green where the agent worked and red in a fresh clone: none of them
+passes."""
 
 from __future__ import annotations
 
@@ -48,8 +49,9 @@ Room._put_back = lambda *_: []
 Places.stamp = lambda *_: "the same"
 """
 
-# In the table @ is the task's id. A way is what the agent does, the checks, and how it ends:
-# `passed`, `not passed`, or `either` (then a clone must be green); behind it a word of the record.
+# In the table @ is the task's id. A way is what the agent does, the checks, and how it
+# ends: `passed`, `not passed`, or `either` (then a clone must be green); behind it a
+# word of the record.
 Way = tuple[Deed, str | list[str], str]
 
 TOOL = """mkdir -p .venv/bin && printf '#!/bin/sh\\ngrep -q good "$1"\\n' > .venv/bin/tool && chmod +x .venv/bin/tool"""
@@ -128,7 +130,8 @@ FILES: dict[str, Way] = {
     "bytes that are no text": ('open(b"\\xff@", "w").write("good")', "grep -q good \"$(printf '\\377@')\"", "passed"),
     "an encoding that it has not": ('put("e@/.gitattributes", "*.sql working-tree-encoding=UTF-16\\n"); put("e@/x.sql", "good")', "grep -q good e@/x.sql", "not passed"),
     "ident": ('put("i@/.gitattributes", "*.id ident\\n"); put("i@/x.id", "$Id: good $\\n")', "grep -q good i@/x.id", "not passed"),
-    "CRLF in a clone": ('put("l@/.gitattributes", "*.t text eol=crlf\\n"); put("l@/x.t")', "printf 'good\\n' | cmp -s - l@/x.t", "passed"),  # without the .gitattributes
+    # without the .gitattributes
+    "CRLF in a clone": ('put("l@/.gitattributes", "*.t text eol=crlf\\n"); put("l@/x.t")', "printf 'good\\n' | cmp -s - l@/x.t", "passed"),
     "LF in a clone": ('put("l@/.gitattributes", "*.t text eol=lf\\n"); put("l@/x.t", "good\\r\\n")', "printf 'good\\r\\n' | cmp -s - l@/x.t", "not passed"),
     "export-ignore": ('put("a@/.gitattributes", "x export-ignore\\n"); put("a@/x")', "grep -q good a@/x", "passed"),
     "export-subst": ('put("s@/.gitattributes", "x export-subst\\n"); put("s@/x", "$Format:good$\\n")', "grep -q 'Format:good' s@/x", "passed"),
@@ -200,7 +203,8 @@ SPARSE: dict[str, Way] = {
     "a file that is missing outside of home's cone": ('put("src/@.txt")', "test ! -e lib/z.txt && grep -q good src/@.txt", "either"),
 }  # fmt: skip
 
-# These reach out of the workspace. OUTSIDE is the folder above home, and HOME the home folder.
+# These reach out of the workspace. OUTSIDE is the folder above home, and HOME the home
+# folder.
 OUTSIDE: dict[str, Way] = {
     "a file elsewhere": ('put("OUTSIDE/elsewhere/@"); put("w@")', "grep -q good OUTSIDE/elsewhere/@", "not passed"),
     "a file in /tmp": ('put("/tmp/MARK-@"); put("w@")', "grep -q good /tmp/MARK-@", "not passed"),
@@ -214,7 +218,10 @@ OUTSIDE: dict[str, Way] = {
     "a link to a person's file": ('os.symlink("OUTSIDE/repo/mine.txt", "link@")', "grep -q good link@", "not passed"),
 }  # fmt: skip
 # Each changes a file of the project, too: without any work nothing passes.
-OUTSIDE = {name: (f'put("more@"); {deed}', checks, how) for name, (deed, checks, how) in OUTSIDE.items()}
+OUTSIDE = {
+    name: (f'put("more@"); {deed}', checks, how)
+    for name, (deed, checks, how) in OUTSIDE.items()
+}
 
 
 SCRIPT = """
@@ -249,7 +256,10 @@ def prepare(repo: Repo, *tasks: str) -> None:
         repo.write(name, "bad\n")
     repo.write(".gitattributes", "*.low filter=lower\n")
     repo.commit("everything")
-    repo.write(".gitignore", "build/\nnode_modules/\n.cache/\n.venv/\ntarget/\n*.log\n*.pyc\n__pycache__/\n")
+    repo.write(
+        ".gitignore",
+        "build/\nnode_modules/\n.cache/\n.venv/\ntarget/\n*.log\n*.pyc\n__pycache__/\n",
+    )
     repo.git("config", "filter.lower.clean", "tr A-Z a-z")
     repo.commit("what git ignores")
     (repo.outside / "no-home").mkdir(exist_ok=True)
@@ -270,7 +280,8 @@ def outcomes(
     first: str = "",
     **top: Any,
 ) -> list[str]:
-    """What is wrong after a run in which every way is a task; an honest one stands before and behind."""
+    """What is wrong after a run in which every way is a task; an honest one stands
+    before and behind."""
     names = ["the first honest one", *ways, "the last honest one"]
     tasks = {f"T{number}": name for number, name in enumerate(names, 1)}
     prepare(repo, *tasks)
@@ -287,19 +298,37 @@ def outcomes(
         deed, commands, wanted[task] = ways.get(name, HONEST)
         done_by[task] = fill(source(deed), task)
         checks[task] = [
-            fill(command, task) for command in ([commands] if isinstance(commands, str) else commands)
+            fill(command, task)
+            for command in ([commands] if isinstance(commands, str) else commands)
         ]
-    top = {"setup": {"run": "sh setup.sh", "when": ["setup.sh"]}, "protect": ["hooks.sh"], **top}
+    top = {
+        "setup": {"run": "sh setup.sh", "when": ["setup.sh"]},
+        "protect": ["hooks.sh"],
+        **top,
+    }
     repo.plan(
         *({"checks": commands} for commands in checks.values()),
         limits={"attempts": 1, "stuck": 99, "iterations": 999},
         **top,
     )
-    agent = repo.agent(SCRIPT.format(deeds=done_by, checks=checks, here=here)).replace(sys.executable, python)
-    done = repo.ralph(
-        "run", "-q", "--agent", agent, "--agent-timeout", "30s", *words, timeout=900, first=first
+    agent = repo.agent(SCRIPT.format(deeds=done_by, checks=checks, here=here)).replace(
+        sys.executable, python
     )
-    assert done.returncode in (0, 4) and "Traceback" not in done.stderr, (done.returncode, done.stderr)
+    done = repo.ralph(
+        "run",
+        "-q",
+        "--agent",
+        agent,
+        "--agent-timeout",
+        "30s",
+        *words,
+        timeout=900,
+        first=first,
+    )
+    assert done.returncode in (0, 4) and "Traceback" not in done.stderr, (
+        done.returncode,
+        done.stderr,
+    )
     assert nothing_runs_within(repo, 2), still_running(repo)
 
     wrong, passed, transcripts = [], repo.passed(), said_by_agents(repo)
@@ -312,8 +341,12 @@ def outcomes(
         if task not in passed and how == "passed":
             wrong.append(f"{name}: did not pass: {told(repo, task)}")
         if word not in told(repo, task):
-            wrong.append(f"{name}: the record says nothing of {word}: {told(repo, task)}")
-        if task in passed and not fresh_clone_is_green(repo, BRANCH, checks[task], "sh setup.sh"):
+            wrong.append(
+                f"{name}: the record says nothing of {word}: {told(repo, task)}"
+            )
+        if task in passed and not fresh_clone_is_green(
+            repo, BRANCH, checks[task], "sh setup.sh"
+        ):
             wrong.append(f"{name}: passed, and is red in a fresh clone")
     return wrong
 
@@ -326,9 +359,14 @@ def some(ways: dict[str, Way], of: int) -> dict[str, Way]:
     return dict(sample(ways.items(), of))
 
 
-# No more than the transcripts that a run keeps; a HOME each, because the last settings end git there.
-@pytest.mark.parametrize("ways", [{**IGNORED, **SETTINGS}, FILES], ids=["ignored, settings", "files"])
-def test_what_git_ignores_is_set_to_or_cannot_take(repo: Repo, ways: dict[str, Way]) -> None:
+# No more than the transcripts that a run keeps; a HOME each, because the last settings
+# end git there.
+@pytest.mark.parametrize(
+    "ways", [{**IGNORED, **SETTINGS}, FILES], ids=["ignored, settings", "files"]
+)
+def test_what_git_ignores_is_set_to_or_cannot_take(
+    repo: Repo, ways: dict[str, Way]
+) -> None:
     hook = "git diff --cached --name-only HEAD | grep -q forbidden && exit 1\nfor file in $(git diff --cached --name-only HEAD | grep ^format); do perl -pi -e s/good/bad/ $file; git add $file; done"
     repo.program(".git/hooks/pre-commit", hook)
     assert_none(outcomes(repo, some(ways, 8)))
@@ -340,15 +378,32 @@ def test_checks_that_run_the_agents_code(repo: Repo) -> None:
 
 def test_what_earlier_tasks_left(repo: Repo) -> None:
     rows = list(EARLIER.items())
-    pairs = sample(zip(rows[::2], rows[1::2], strict=True), 2)  # what leaves something, and what uses it
-    assert_none(outcomes(repo, dict(row for pair in pairs for row in pair), here=False, keep=["target/"]))
+    pairs = sample(
+        zip(rows[::2], rows[1::2], strict=True), 2
+    )  # what leaves something, and what uses it
+    assert_none(
+        outcomes(
+            repo,
+            dict(row for pair in pairs for row in pair),
+            here=False,
+            keep=["target/"],
+        )
+    )
 
 
 def test_what_only_home_has(repo: Repo) -> None:
     module, ways = repo.copy(repo.outside / "other").path, some(PERSONS, 2)
 
     def is_at_work(repo: Repo) -> None:
-        repo.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", f"file://{module}", "module")
+        repo.git(
+            "-c",
+            "protocol.file.allow=always",
+            "submodule",
+            "add",
+            "-q",
+            f"file://{module}",
+            "module",
+        )
         repo.commit("a submodule")
         repo.write("stashed.txt", "good\n")
         repo.git("stash", "-q", "-u")
@@ -375,7 +430,10 @@ def test_a_sparse_home(repo: Repo) -> None:
     sparse = lambda repo: repo.git("sparse-checkout", "set", "src", "tracked") and None  # noqa: E731
     assert_none(outcomes(repo, SPARSE, here=False, before=sparse))
     assert not (repo.path / "lib").exists()
-    assert (repo.landed("lib/new.txt"), repo.landed("lib/x.txt")) == ("good\n", "good\n")
+    assert (repo.landed("lib/new.txt"), repo.landed("lib/x.txt")) == (
+        "good\n",
+        "good\n",
+    )
 
 
 @contextlib.contextmanager
@@ -389,7 +447,10 @@ def elsewhere() -> Iterator[Repo]:
     finally:
         made.kill()
         shutil.rmtree(folder)
-        for left in [*Path("/tmp").glob(f"{made.mark}-*"), *Path("/dev/shm").glob(f"{made.mark}-*")]:
+        for left in [
+            *Path("/tmp").glob(f"{made.mark}-*"),
+            *Path("/dev/shm").glob(f"{made.mark}-*"),
+        ]:
             left.unlink()
 
 
@@ -397,7 +458,18 @@ def no_sandbox() -> str:
     """Why bubblewrap cannot be used here, or nothing."""
     if not shutil.which("bwrap"):
         return "bwrap is not on PATH"
-    probe = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "true"]
+    probe = [
+        "bwrap",
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
+        "--proc",
+        "/proc",
+        "--unshare-pid",
+        "true",
+    ]
     done = subprocess.run(probe, capture_output=True, text=True)
     return done.stderr.strip() or "bwrap does not work here" if done.returncode else ""
 
@@ -407,16 +479,27 @@ def test_ways_out_of_the_workspace_are_shut_in_the_sandbox() -> None:
     with elsewhere() as repo:
         words = ("--sandbox", "bwrap")
         Path(repo.env["HOME"], ".cache").mkdir(parents=True)
-        wrong = outcomes(repo, some(OUTSIDE, 4), *words, here=False, python=os.path.realpath(sys.executable))
+        wrong = outcomes(
+            repo,
+            some(OUTSIDE, 4),
+            *words,
+            here=False,
+            python=os.path.realpath(sys.executable),
+        )
         assert_none(wrong)
 
 
 def test_ways_out_of_the_workspace_are_open_without_it() -> None:
-    """docs/isolation.md says so; and the table above is none that could not turn red."""
+    """docs/isolation.md says so; and the table above is none that could not turn
+    red."""
     with elsewhere() as repo:
         ways = some(OUTSIDE, 4)
         wrong = outcomes(repo, ways)
-        red = [line.split(":")[0] for line in wrong if line.endswith("is red in a fresh clone")]
+        red = [
+            line.split(":")[0]
+            for line in wrong
+            if line.endswith("is red in a fresh clone")
+        ]
         assert len(red) >= len(ways) // 2, wrong
 
 
@@ -424,13 +507,23 @@ def test_without_the_room_the_ways_are_open(repo: Repo) -> None:
     """A mutant: with the checks where the agent worked, the table turns red."""
     ways = dict(list(IGNORED.items())[::4])
     wrong = outcomes(repo, ways, first=IN_THE_WORKSPACE)
-    red = [line for line in wrong if line.endswith("passed") or line.endswith("is red in a fresh clone")]
+    red = [
+        line
+        for line in wrong
+        if line.endswith("passed") or line.endswith("is red in a fresh clone")
+    ]
     assert len(red) >= len(ways) // 2, wrong
 
 
-def test_in_a_room_that_is_not_cleaned_what_earlier_tasks_left_counts(repo: Repo) -> None:
+def test_in_a_room_that_is_not_cleaned_what_earlier_tasks_left_counts(
+    repo: Repo,
+) -> None:
     """A mutant: the build of an earlier task and a gutted tool let later tasks pass."""
     rows = list(EARLIER.items())
     ways = dict(rows[:2] + rows[6:10])
-    red = [line for line in outcomes(repo, ways, first=NOT_CLEANED, here=False) if line.endswith("passed")]
+    red = [
+        line
+        for line in outcomes(repo, ways, first=NOT_CLEANED, here=False)
+        if line.endswith("passed")
+    ]
     assert len(red) >= 2, red

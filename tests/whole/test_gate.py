@@ -1,8 +1,10 @@
-"""The gate: projects made with their own tools, from `ralph init` to a task that passes and a fresh
-clone that is green, with no words but those that init and doctor say: `make test-gate`.
+"""The gate: projects made with their own tools, from `ralph init` to a task that passes
+and a fresh clone that is green, with no words but those that init and doctor say: `make
+test-gate`.
 
-The registries are those that pip and npm know on this machine; their caches are shared, HOME is not.
-Plain `pytest` leaves these tests out; a project whose tools are missing is skipped.
+The registries are those that pip and npm know on this machine; their caches are shared,
+HOME is not. Plain `pytest` leaves these tests out; a project whose tools are missing is
+skipped.
 """
 
 from __future__ import annotations
@@ -38,10 +40,12 @@ CACHES = {
     "RUSTUP_HOME": ".rustup",
     "PYENV_ROOT": ".pyenv",
 }
-"""What tools keep below HOME and may be shared: the variable, and where it lies if that is not set."""
+"""What tools keep below HOME and may be shared: the variable, and where it lies if that
+is not set."""
 
 OURS = re.compile(
-    "RALPH|GIT_|PYTHON|PYTEST|VIRTUAL_ENV|XDG_|UV_|npm_(?!config)|NODE_|MYPY|BENCH", re.IGNORECASE
+    "RALPH|GIT_|PYTHON|PYTEST|VIRTUAL_ENV|XDG_|UV_|npm_(?!config)|NODE_|MYPY|BENCH",
+    re.IGNORECASE,
 )
 """Variables that would tell a tool of this test run, not of the project's owner."""
 
@@ -52,26 +56,46 @@ OURS = re.compile(
 def surroundings(home: Path) -> dict[str, str]:
     """The environment of this machine with another HOME."""
     kept = {"NODE_EXTRA_CA_CERTS", "UV_DEFAULT_INDEX", "UV_INDEX"}
-    env = {name: words for name, words in os.environ.items() if name in kept or not OURS.match(name)}
-    programs = Path(sys.executable).parent  # ours, with its pytest: the owner's tools are their own
-    path = [folder for folder in env["PATH"].split(os.pathsep) if Path(folder) != programs]
-    shared = {name: os.environ.get(name) or str(Path.home() / folder) for name, folder in CACHES.items()}
+    env = {
+        name: words
+        for name, words in os.environ.items()
+        if name in kept or not OURS.match(name)
+    }
+    programs = Path(
+        sys.executable
+    ).parent  # ours, with its pytest: the owner's tools are their own
+    path = [
+        folder for folder in env["PATH"].split(os.pathsep) if Path(folder) != programs
+    ]
+    shared = {
+        name: os.environ.get(name) or str(Path.home() / folder)
+        for name, folder in CACHES.items()
+    }
     env |= {
-        name: folder for name, folder in shared.items() if "CACHE" in name.upper() or Path(folder).exists()
+        name: folder
+        for name, folder in shared.items()
+        if "CACHE" in name.upper() or Path(folder).exists()
     }
     return env | {"PATH": os.pathsep.join(path), "HOME": str(home), "LC_ALL": "C.UTF-8"}
 
 
 @pytest.fixture
 def owner(tmp_path: Path, repo: Repo) -> Repo:
-    """A repository whose owner has a HOME with a .gitconfig, and `ralph` on the PATH."""
-    home, mark = tmp_path / "home", {name: words for name, words in repo.env.items() if "MARK" in name}
+    """A repository whose owner has a HOME with a .gitconfig, and `ralph` on the
+    PATH."""
+    home, mark = (
+        tmp_path / "home",
+        {name: words for name, words in repo.env.items() if "MARK" in name},
+    )
     home.mkdir()
     (home / ".gitconfig").write_text(
         "[user]\n\tname = Test\n\temail = test@example.invalid\n[init]\n\tdefaultBranch = main\n"
     )
     repo.env = {**surroundings(home), **mark, "RALPH_RUN_NO_AWAKE": "1"}
-    repo.tool("ralph", f'exec {shlex.quote(sys.executable)} {shlex.quote(str(ROOT / "ralph.py"))} "$@"')
+    repo.tool(
+        "ralph",
+        f'exec {shlex.quote(sys.executable)} {shlex.quote(str(ROOT / "ralph.py"))} "$@"',
+    )
     (repo.path / "a.txt").unlink()
     return repo
 
@@ -96,18 +120,31 @@ def must(repo: Repo, script: str, folder: Path | None = None, **env: str) -> str
 def runs(tool: str) -> bool:
     """Whether a program is installed here: a launcher without a toolchain is none."""
     found = shutil.which(tool)
-    return found is not None and subprocess.run([found, "--version"], capture_output=True).returncode == 0
+    return (
+        found is not None
+        and subprocess.run([found, "--version"], capture_output=True).returncode == 0
+    )
 
 
 @pytest.fixture(scope="session")
 def uv(tmp_path_factory: pytest.TempPathFactory) -> str | None:
-    """The folder with uv in it, installed once for all workers; None if it cannot be had."""
+    """The folder with uv in it, installed once for all workers; None if it cannot be
+    had."""
     if found := shutil.which("uv"):
         return str(Path(found).parent)
     folder = tmp_path_factory.getbasetemp().parent / "uv"
     with FileLock(f"{folder}.lock"):
         if not (folder / "asked").exists():
-            words = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder), "uv"]
+            words = [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--target",
+                str(folder),
+                "uv",
+            ]
             folder.mkdir()
             subprocess.run(words, capture_output=True, timeout=DEADLINE)
             (folder / "asked").touch()
@@ -121,11 +158,12 @@ def uv(tmp_path_factory: pytest.TempPathFactory) -> str | None:
 class Project:
     """What its owner has, and what agents do to it.
 
-    `make` lays the project with the owner's own tools, all of it committed. `only` narrows the check
-    that init proposes to the test of the task, which is there and red. `right` is work that makes it
-    green. `wrong` makes it green where the agent works and nowhere else: Python that leaves the work in
-    an ignored place, then files. `plants` are files that fail the check, and leave the same work in the
-    same place of wherever that check ran.
+    `make` lays the project with the owner's own tools, all of it committed. `only`
+    narrows the check that init proposes to the test of the task, which is there and
+    red. `right` is work that makes it green. `wrong` makes it green where the agent
+    works and nowhere else: Python that leaves the work in an ignored place, then files.
+    `plants` are files that fail the check, and leave the same work in the same place of
+    wherever that check ran.
     """
 
     tools: tuple[str, ...]
@@ -160,7 +198,12 @@ const bold = require("picocolors").createColors(true).bold;
 
 it("prints in bold", () => assert.ok(bold("x").length > 1));
 """
-PACKAGE = {"name": "shop", "version": "1.0.0", "private": True, "scripts": {"test": "mocha"}}
+PACKAGE = {
+    "name": "shop",
+    "version": "1.0.0",
+    "private": True,
+    "scripts": {"test": "mocha"},
+}
 NPM = "npm install --save-dev --no-audit --no-fund --prefer-offline --loglevel=error"
 
 
@@ -222,7 +265,9 @@ SHOP = {
 
 def pip(repo: Repo) -> None:
     lay(repo, {**SHOP, "pyproject.toml": PYPROJECT.format(tests=EXTRA)})
-    must(repo, "python3 -m venv .venv && .venv/bin/python -m pip install -q -e '.[dev]'")
+    must(
+        repo, "python3 -m venv .venv && .venv/bin/python -m pip install -q -e '.[dev]'"
+    )
     repo.commit("shop")
 
 
@@ -268,7 +313,9 @@ UV = Project(
 )
 
 RIGHT_RS = "pub fn with_tax(net: u32) -> u32 {\n    net * 119 / 100\n}\n"
-TEST_RS = "#[test]\nfn adds_19_percent() {\n    assert_eq!(shop::with_tax(100), 119);\n}\n"
+TEST_RS = (
+    "#[test]\nfn adds_19_percent() {\n    assert_eq!(shop::with_tax(100), 119);\n}\n"
+)
 
 
 def rust(repo: Repo) -> None:
@@ -321,7 +368,9 @@ it("knows grams", () => assert.strictEqual(weigh(500, "g"), 0.5));
 WEIGH = """const units = require("../vendor/units/units.js");
 module.exports = (n, unit) => Math.round(n * units[unit] * 10) / 10;
 """
-UNITS, ALL_UNITS = ("module.exports = { kg: 1, g: 0.001%s };\n" % more for more in ("", ", lb: 0.4536"))  # noqa: UP031
+UNITS, ALL_UNITS = (
+    f"module.exports = {{ kg: 1, g: 0.001{more} }};\n" for more in ("", ", lb: 0.4536")
+)
 
 
 def husky(repo: Repo) -> None:
@@ -372,7 +421,9 @@ def test_pounds() -> None:
 """
 PY_WEIGH = "from units import UNITS\n\n\ndef weigh(n: float, unit: str) -> float:\n    return round(n * UNITS[unit], 1)\n"
 PY_RIGHT = PY_WEIGH.replace("\n\n\n", '\n\nUNITS = {**UNITS, "lb": 0.4536}\n\n\n')
-PY_UNITS, PY_ALL_UNITS = ('UNITS = {"kg": 1, "g": 0.001%s}\n' % more for more in ("", ', "lb": 0.4536'))  # noqa: UP031
+PY_UNITS, PY_ALL_UNITS = (
+    f'UNITS = {{"kg": 1, "g": 0.001{more}}}\n' for more in ("", ', "lb": 0.4536')
+)
 
 
 def pre_commit(repo: Repo) -> None:
@@ -382,7 +433,10 @@ def pre_commit(repo: Repo) -> None:
         "pytest.ini": "[pytest]\npythonpath = src vendor/units\n", ".pre-commit-config.yaml": CONFIG,
         "src/weigh.py": PY_WEIGH, "tests/test_weigh.py": PY_TEST,
     })  # fmt: skip
-    must(repo, "python3 -m venv .venv && .venv/bin/python -m pip install -q -r requirements.txt")
+    must(
+        repo,
+        "python3 -m venv .venv && .venv/bin/python -m pip install -q -r requirements.txt",
+    )
     must(repo, ".venv/bin/pre-commit install")
     repo.commit("shop")
 
@@ -420,7 +474,8 @@ def project(request: pytest.FixtureRequest) -> Project:
 
 
 def plain(check: str | dict[str, str]) -> str:
-    """The command of a check in a shell of one's own: by its name, if it reports single tests to ralph."""
+    """The command of a check in a shell of one's own: by its name, if it reports single
+    tests to ralph."""
     return check["name"] if isinstance(check, dict) else check
 
 
@@ -441,15 +496,23 @@ class Begun:
     @property
     def checks(self) -> list[str]:
         """Its checks as their owner runs them."""
-        return [*map(plain, self.plan["checks"]), *self.plan["userStories"][0]["checks"]]
+        return [
+            *map(plain, self.plan["checks"]),
+            *self.plan["userStories"][0]["checks"],
+        ]
 
     def save(self, **top: Any) -> None:
         """Write the plan again, with other keys; None takes one away."""
-        self.plan = {name: value for name, value in {**self.plan, **top}.items() if value is not None}
+        self.plan = {
+            name: value
+            for name, value in {**self.plan, **top}.items()
+            if value is not None
+        }
         self.repo.write("prd.json", json.dumps(self.plan, indent=2) + "\n")
 
     def agent(self, *lines: str) -> str:
-        """A scripted agent that does `lines`, then tries the task's check itself, as agents do."""
+        """A scripted agent that does `lines`, then tries the task's check itself, as
+        agents do."""
         check = self.plan["userStories"][0]["checks"][0]
         tried = f"P({str(self.repo.outside / 'tried')!r}).open('a')"
         own = f"{tried}.write(str(sh({check!r}).returncode) + ' ')"
@@ -463,7 +526,11 @@ class Begun:
 
     def doctor(self) -> tuple[int, list[str], str]:
         """Its exit status, its lines of errors, all that it said."""
-        done = shell(self.repo, f"ralph doctor --agent {shlex.quote(sys.executable)}", COLUMNS="1000")
+        done = shell(
+            self.repo,
+            f"ralph doctor --agent {shlex.quote(sys.executable)}",
+            COLUMNS="1000",
+        )
         return (
             done.returncode,
             [line for line in done.stdout.splitlines() if line.startswith("error")],
@@ -481,7 +548,8 @@ class Begun:
         return there.returncode == 0 and bool(there.stdout.strip())
 
     def clone_is_green(self) -> None:
-        """A fresh clone of the branch, the plan's setup in it, and every check green."""
+        """A fresh clone of the branch, the plan's setup in it, and every check
+        green."""
         folder = self.repo.outside / "clone"
         allow = {"GIT_ALLOW_PROTOCOL": "file:https:ssh"}
         must(
@@ -512,8 +580,14 @@ def begin(owner: Repo, uv: str | None) -> Callable[[Project], Begun]:
         said = must(owner, "ralph init")
         plan = json.loads(owner.read("prd.json"))
         assert plan["checks"], said
-        what = {"id": "T1", "title": "The test that is red turns green", "passes": False}
-        plan["userStories"] = [{**what, "checks": [plain(plan["checks"][0]) + project.only], **task}]
+        what = {
+            "id": "T1",
+            "title": "The test that is red turns green",
+            "passes": False,
+        }
+        plan["userStories"] = [
+            {**what, "checks": [plain(plan["checks"][0]) + project.only], **task}
+        ]
         begun = Begun(owner, project, plan)
         begun.save()
         for line in said.splitlines():
@@ -533,15 +607,25 @@ def test_a_task_from_init_to_a_green_clone(project: Project, begin: Begin) -> No
     repo = begun.repo
     if project.setup:
         assert begun.setup, repo.read("prd.json")
-    assert any("test" in pattern for pattern in begun.plan["protect"]), begun.plan["protect"]
+    assert any("test" in pattern for pattern in begun.plan["protect"]), begun.plan[
+        "protect"
+    ]
     code, errors, said = begun.doctor()
     assert (code, errors) == (0, []), said
-    before = repo.git("rev-parse", "main", "HEAD"), repo.git("symbolic-ref", "HEAD"), home(repo)
+    before = (
+        repo.git("rev-parse", "main", "HEAD"),
+        repo.git("symbolic-ref", "HEAD"),
+        home(repo),
+    )
 
     code, said = begun.run(begun.agent(writes(project.right)))
     assert begun.tried == "0 ", said
     assert (code, repo.passed()) == (0, ["T1"]), said
-    assert before == (repo.git("rev-parse", "main", "HEAD"), repo.git("symbolic-ref", "HEAD"), home(repo))
+    assert before == (
+        repo.git("rev-parse", "main", "HEAD"),
+        repo.git("symbolic-ref", "HEAD"),
+        home(repo),
+    )
     assert repo.alive() == []
     begun.clone_is_green()
 
@@ -569,7 +653,9 @@ def test_without_the_setup_doctor_says_which(project: Project, begin: Begin) -> 
 
 def test_work_in_an_ignored_place_does_not_pass(project: Project, begin: Begin) -> None:
     begun = begin(project)
-    code, said = begun.run(begun.agent(project.hides, writes(project.wrong)), "--max-iterations", "1")
+    code, said = begun.run(
+        begun.agent(project.hides, writes(project.wrong)), "--max-iterations", "1"
+    )
     assert begun.tried == "0 ", said  # else it would prove nothing
     assert code in (3, 4) and begun.repo.passed() == [], said
     assert not begun.landed, said
@@ -582,9 +668,12 @@ TWICE = [name for name in PROJECTS if name not in ("pip", "pre-commit")]
 
 
 @pytest.mark.parametrize("name", TWICE)
-def test_work_that_a_check_leaves_in_the_room_does_not_pass(name: str, begin: Begin) -> None:
-    """First an agent's own code, run by the check, puts the work there; the next attempt uses it. What `keep`
-    names can carry it, on the word of whoever wrote that: then the final check is red."""
+def test_work_that_a_check_leaves_in_the_room_does_not_pass(
+    name: str, begin: Begin
+) -> None:
+    """First an agent's own code, run by the check, puts the work there; the next
+    attempt uses it. What `keep` names can carry it, on the word of whoever wrote that:
+    then the final check is red."""
     project = PROJECTS[name]
     begun = begin(project)
     plants, wrong = writes(project.plants), writes(project.wrong)
@@ -597,11 +686,14 @@ def test_work_that_a_check_leaves_in_the_room_does_not_pass(name: str, begin: Be
 
 @pytest.mark.parametrize("name", TWICE)
 def test_a_second_attempt_passes_after_a_red_one(name: str, begin: Begin) -> None:
-    """What the first one left in the room, builds among it, is not what the second one is judged by."""
+    """What the first one left in the room, builds among it, is not what the second one
+    is judged by."""
     project = PROJECTS[name]
     begun = begin(project)
     script = f"if attempt == 1:\n    {writes(project.plants)}\nelse:\n    {writes(project.right)}"
-    code, said = begun.run(begun.agent("sh('git -C vendor/units checkout -q . 2> /dev/null')", script))
+    code, said = begun.run(
+        begun.agent("sh('git -C vendor/units checkout -q . 2> /dev/null')", script)
+    )
     assert (code, begun.repo.passed()) == (0, ["T1"]), said
     begun.clone_is_green()
 
@@ -620,7 +712,9 @@ ADDED = {
 
 
 @pytest.mark.parametrize("name", ADDED)
-def test_a_dependency_that_is_declared_is_installed_in_the_room(name: str, begin: Begin) -> None:
+def test_a_dependency_that_is_declared_is_installed_in_the_room(
+    name: str, begin: Begin
+) -> None:
     adds, path, content = ADDED[name]
     begun = begin(PROJECTS[name])
     code, said = begun.run(begun.agent(adds, writes({path: content})))
@@ -637,17 +731,23 @@ UNDECLARED = {
 
 
 @pytest.mark.parametrize("name", UNDECLARED)
-def test_a_dependency_that_is_only_installed_does_not_pass(name: str, begin: Begin) -> None:
+def test_a_dependency_that_is_only_installed_does_not_pass(
+    name: str, begin: Begin
+) -> None:
     _, path, content = ADDED[name]
     begun = begin(PROJECTS[name])
-    agent = begun.agent(UNDECLARED[name], writes({path: content}), "os.environ['UV_NO_SYNC'] = '1'")
+    agent = begun.agent(
+        UNDECLARED[name], writes({path: content}), "os.environ['UV_NO_SYNC'] = '1'"
+    )
     code, said = begun.run(agent, "--max-iterations", "1")
     assert begun.tried == "0 ", said
     assert code in (3, 4) and begun.repo.passed() == [] and not begun.landed, said
 
 
 @pytest.mark.parametrize("name", ["node", "pip"])
-def test_a_module_that_the_task_is_to_make_is_no_missing_setup(name: str, begin: Begin) -> None:
+def test_a_module_that_the_task_is_to_make_is_no_missing_setup(
+    name: str, begin: Begin
+) -> None:
     project = PROJECTS[name]
     begun = begin(project)
     for file in project.right:
@@ -665,17 +765,24 @@ HOOKED = [name for name in PROJECTS if name in ("husky", "pre-commit")]
 
 
 @pytest.mark.parametrize("name", HOOKED)
-def test_a_commit_in_the_submodule_that_no_remote_has_does_not_pass(name: str, begin: Begin) -> None:
+def test_a_commit_in_the_submodule_that_no_remote_has_does_not_pass(
+    name: str, begin: Begin
+) -> None:
     project = PROJECTS[name]
     begun = begin(project)
     commit = "sh('git -C vendor/units -c user.name=A -c user.email=a@b.invalid commit -qam pounds')"
-    code, said = begun.run(begun.agent(project.hides, commit, writes(project.wrong)), "--max-iterations", "1")
+    code, said = begun.run(
+        begun.agent(project.hides, commit, writes(project.wrong)),
+        "--max-iterations",
+        "1",
+    )
     assert begun.tried == "0 ", said
     assert code in (3, 4) and begun.repo.passed() == [] and not begun.landed, said
 
 
 def test_a_file_that_the_submodule_ignores_does_not_pass(begin: Begin) -> None:
-    """Neither the agent's own, nor one that its code left there in the room, run by a check."""
+    """Neither the agent's own, nor one that its code left there in the room, run by a
+    check."""
     local = f"P('vendor/units/local_units.py').write_text({PY_ALL_UNITS!r})"
     uses = {"src/weigh.py": PY_WEIGH.replace("from units", "from local_units")}
     plants = {"src/weigh.py": f"from pathlib import Path as P\n\n{local}\n{PY_WEIGH}"}
@@ -687,7 +794,9 @@ def test_a_file_that_the_submodule_ignores_does_not_pass(begin: Begin) -> None:
 
 
 @pytest.mark.parametrize("name", HOOKED)
-def test_a_setup_may_ask_for_the_submodules_as_a_clone_needs_it(name: str, begin: Begin) -> None:
+def test_a_setup_may_ask_for_the_submodules_as_a_clone_needs_it(
+    name: str, begin: Begin
+) -> None:
     project = PROJECTS[name]
     begun = begin(project)
     update = "git submodule update --init --recursive"
@@ -701,7 +810,10 @@ def test_a_setup_may_ask_for_the_submodules_as_a_clone_needs_it(name: str, begin
 
 def test_an_agent_that_empties_the_hook_does_not_pass(begin: Begin) -> None:
     begun = begin(PRE_COMMIT)
-    files = {name: f"{content}\n\nprint(weigh(1, 'kg'))\n" for name, content in PRE_COMMIT.right.items()}
+    files = {
+        name: f"{content}\n\nprint(weigh(1, 'kg'))\n"
+        for name, content in PRE_COMMIT.right.items()
+    }
     files[".pre-commit-config.yaml"] = "repos: []\n"
     code, said = begun.run(begun.agent(writes(files)), "--max-iterations", "1")
     assert code in (3, 4) and begun.repo.passed() == [] and not begun.landed, said
@@ -709,10 +821,11 @@ def test_an_agent_that_empties_the_hook_does_not_pass(begin: Begin) -> None:
 
 def test_a_hook_that_refuses_is_told_to_the_next_attempt(begin: Begin) -> None:
     begun = begin(PRE_COMMIT)
-    bad = {name: f"{content}\n\nprint(weigh(1, 'kg'))\n" for name, content in PRE_COMMIT.right.items()}
-    script = (
-        f"told = 'leave no print in src' in prompt\n{writes(bad)}\nif told:\n    {writes(PRE_COMMIT.right)}"
-    )
+    bad = {
+        name: f"{content}\n\nprint(weigh(1, 'kg'))\n"
+        for name, content in PRE_COMMIT.right.items()
+    }
+    script = f"told = 'leave no print in src' in prompt\n{writes(bad)}\nif told:\n    {writes(PRE_COMMIT.right)}"
     code, said = begun.run(begun.agent(script))
     assert (code, begun.repo.passed()) == (0, ["T1"]), said
     assert begun.tried == "0 0 ", said
@@ -726,8 +839,8 @@ LINTED = {
 
 
 def test_husky_with_commitlint_and_lint_staged(owner: Repo) -> None:
-    """The message is refused before an agent is paid, with the template that helps; what lands is formatted,
-    and commitlint agrees with it."""
+    """The message is refused before an agent is paid, with the template that helps;
+    what lands is formatted, and commitlint agrees with it."""
     if not (runs("node") and runs("npm")):
         pytest.skip("not installed here: npm")
     lay(owner, {
@@ -740,7 +853,10 @@ def test_husky_with_commitlint_and_lint_staged(owner: Repo) -> None:
         f"{NPM} husky@9 prettier@3 lint-staged@15 @commitlint/cli@19 @commitlint/config-conventional@19",
     )
     must(owner, "npm run prepare && git add -A && git commit -qm 'feat: shop'")
-    setup = {"run": "npm ci --no-audit --no-fund --prefer-offline", "when": ["package*.json", ".npmrc"]}
+    setup = {
+        "run": "npm ci --no-audit --no-fund --prefer-offline",
+        "when": ["package*.json", ".npmrc"],
+    }
     title = "As a customer I see the tax of 19 percent in each price, so that I know what I pay."
     owner.plan({"title": title, "checks": ["node test.js"]}, setup=setup)
     agent = owner.agent(
@@ -749,14 +865,24 @@ def test_husky_with_commitlint_and_lint_staged(owner: Repo) -> None:
     command = shlex.join(["ralph", "run", "--agent", agent])
     for asked in (f"ralph doctor --agent {sys.executable}", command):
         refused = shell(owner, asked, COLUMNS="1000")
-        assert refused.returncode == 2 and "subject-case" in refused.stdout, refused.stdout
+        assert refused.returncode == 2 and "subject-case" in refused.stdout, (
+            refused.stdout
+        )
         assert '"commit": "feat: {{ task.title|lower }}"' in refused.stdout
     assert not (owner.outside / "paid").exists() and owner.records("start") == []
-    plan = {**json.loads(owner.read("prd.json")), "commit": "feat: {{ task.title|lower }}"}
+    plan = {
+        **json.loads(owner.read("prd.json")),
+        "commit": "feat: {{ task.title|lower }}",
+    }
     owner.write("prd.json", json.dumps(plan))
     must(owner, command)
-    assert owner.landed("tax.js") == "module.exports = (net) => Math.round(net * 119) / 100;\n"
-    assert owner.git("log", "-1", "--format=%s", "ralph/p").startswith("feat: as a customer i see the tax")
+    assert (
+        owner.landed("tax.js")
+        == "module.exports = (net) => Math.round(net * 119) / 100;\n"
+    )
+    assert owner.git("log", "-1", "--format=%s", "ralph/p").startswith(
+        "feat: as a customer i see the tax"
+    )
     must(owner, "npx commitlint --from main --to ralph/p")
 
 
@@ -779,8 +905,17 @@ FORMATS = """repos:
 
 
 def test_pre_commit_with_a_formatter_that_rewrites_and_fails_once(owner: Repo) -> None:
-    lay(owner, {"fmt.py": FORMATTER, ".pre-commit-config.yaml": FORMATS, ".gitignore": ".venv/\n"})
-    must(owner, "python3 -m venv .venv && .venv/bin/python -m pip install -q pre-commit")
+    lay(
+        owner,
+        {
+            "fmt.py": FORMATTER,
+            ".pre-commit-config.yaml": FORMATS,
+            ".gitignore": ".venv/\n",
+        },
+    )
+    must(
+        owner, "python3 -m venv .venv && .venv/bin/python -m pip install -q pre-commit"
+    )
     must(owner, ".venv/bin/pre-commit install -t pre-commit -t commit-msg")
     must(owner, "git add -A && git commit -qm 'feat: formats'")
     owner.plan({"checks": ["test -f a.txt"]}, commit="feat: {{ task.title }}")

@@ -1,4 +1,5 @@
-"""Agents that break whatever they reach from their cwd: home stays byte for byte as it was."""
+"""Agents that break whatever they reach from their cwd: home stays byte for byte as it
+was."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ FIFO = 'sh("rm -rf {0}; mkdir -p $(dirname {0}); mkfifo {0}")'
 PLAN = 'd = json.loads(P("prd.json").read_text()); {0}; P("prd.json").write_text(json.dumps(d))'
 DAEMON = """(setsid {0} /bin/sh -c '{1}' > /dev/null 2>&1 &)"""
 
-# What agents do instead of work, and a word that the attempt's record then has. HOME is where home is.
+# What agents do instead of work, and a word that the attempt's record then has. HOME is
+# where home is.
 VANDALS: dict[str, dict[str, tuple[Deed, str]]] = {
     "the plan": {
         "prd.json deleted": ('P("prd.json").unlink()', "prd.json"),
@@ -242,17 +244,27 @@ def a_person_at_work(repo: Repo) -> None:
     repo.env.pop("GIT_CONFIG_GLOBAL")
 
 
-ALL = {f"{group}: {name}": vandal for group, few in VANDALS.items() for name, vandal in few.items()}
+ALL = {
+    f"{group}: {name}": vandal
+    for group, few in VANDALS.items()
+    for name, vandal in few.items()
+}
 # Every eighth, in one night; `make test-crash` lets them all in.
 NIGHTS = VANDALS if WHOLE else {"every eighth": dict(sample(ALL.items(), 8))}
 
 
 @pytest.mark.parametrize("what", NIGHTS)
 def test_home_is_as_it_was_and_nothing_passed(repo: Repo, what: str) -> None:
-    """A task each, and an honest one before and behind; the last one says what it found."""
+    """A task each, and an honest one before and behind; the last one says what it
+    found."""
     a_person_at_work(repo)
-    vandals = {f"V{number}": vandal for number, vandal in enumerate(NIGHTS[what].items(), 1)}
-    done_by = {task: source(deed).replace("HOME", str(repo.path)) for task, (_, (deed, _)) in vandals.items()}
+    vandals = {
+        f"V{number}": vandal for number, vandal in enumerate(NIGHTS[what].items(), 1)
+    }
+    done_by = {
+        task: source(deed).replace("HOME", str(repo.path))
+        for task, (_, (deed, _)) in vandals.items()
+    }
     tasks = ["FIRST", *vandals, "LAST"]
     repo.plan(
         *({"id": task, "checks": [f"grep -q good {task}.txt"]} for task in tasks),
@@ -276,7 +288,10 @@ def test_home_is_as_it_was_and_nothing_passed(repo: Repo, what: str) -> None:
     assert not [task for task in vandals if not (repo.outside / f"did-{task}").exists()]
     assert changed(before, home_of(repo)) == []
     assert had <= objects(repo) and repo.git("fsck", "--no-dangling") == ""
-    assert repo.git("ls-remote", "origin") == remote and not (repo.outside / "pwned").exists()
+    assert (
+        repo.git("ls-remote", "origin") == remote
+        and not (repo.outside / "pwned").exists()
+    )
     repo.git("rev-parse", "--verify", "refs/ralph/parked/0000-old")
 
     assert repo.passed() == ["FIRST", "LAST"], repo.verdicts()
@@ -287,11 +302,26 @@ def test_home_is_as_it_was_and_nothing_passed(repo: Repo, what: str) -> None:
     ]
     assert unsaid == []
     assert subjects(repo)[:2] == ["LAST: task " + str(len(tasks)), "FIRST: task 1"]
-    assert repo.git("diff", "--name-only", "main", "ralph/p").split() == ["FIRST.txt", "LAST.txt"]
-    assert fresh_clone_is_green(repo, "ralph/p", ["grep -q good FIRST.txt", "grep -q good LAST.txt"])
+    assert repo.git("diff", "--name-only", "main", "ralph/p").split() == [
+        "FIRST.txt",
+        "LAST.txt",
+    ]
+    assert fresh_clone_is_green(
+        repo, "ralph/p", ["grep -q good FIRST.txt", "grep -q good LAST.txt"]
+    )
     seen = json.loads((repo.outside / "seen").read_text())
-    assert seen.pop("plan") == [[task["id"], task["checks"]] for task in plan["userStories"]]
-    files = {".env", ".git", ".gitignore", ".worktreeinclude", "AGENTS.md", "FIRST.txt", "a.txt"}
+    assert seen.pop("plan") == [
+        [task["id"], task["checks"]] for task in plan["userStories"]
+    ]
+    files = {
+        ".env",
+        ".git",
+        ".gitignore",
+        ".worktreeinclude",
+        "AGENTS.md",
+        "FIRST.txt",
+        "a.txt",
+    }
     files |= {"b.txt", "c.txt", "conf", "prd.json", "progress.txt", "tests"}
     assert set(seen.pop("files")) - {"build", "moved"} == files  # moved is empty
     assert seen == {

@@ -1,4 +1,5 @@
-"""Agents that try to pass without the work, and honest ones that must not be disturbed."""
+"""Agents that try to pass without the work, and honest ones that must not be
+disturbed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,15 @@ from tests.scripts import MAKES, own
 CHECK = "PYTHONPATH=. python3 -B tests/check_{}.py"
 WORK = "P(f'{task}.py').write_text('price = 3\\n')"
 NO = json.dumps(
-    {"criteria": [{"criterion": "the price is 3", "met": False, "reason": "T1.py:1 returns nothing"}]}
+    {
+        "criteria": [
+            {
+                "criterion": "the price is 3",
+                "met": False,
+                "reason": "T1.py:1 returns nothing",
+            }
+        ]
+    }
 )
 YES = NO.replace("false", "true")
 
@@ -24,21 +33,33 @@ YES = NO.replace("false", "true")
 def shop(repo: Repo) -> Repo:
     """A project whose checks are tests in it; the remote is a folder beside it."""
     repo.write("conftest.py", "")
-    subprocess.run(["git", "init", "-q", "--bare", str(repo.outside / "remote")], check=True)
+    subprocess.run(
+        ["git", "init", "-q", "--bare", str(repo.outside / "remote")], check=True
+    )
     repo.git("remote", "add", "origin", str(repo.outside / "remote"))
     return repo
 
 
 def plan(repo: Repo, number: int, attempts: int, **more: Any) -> None:
-    """A task for each of so many prices, all of them wrong; `more` is for the last one."""
+    """A task for each of so many prices, all of them wrong; `more` is for the last
+    one."""
     tasks: list[dict[str, Any]] = []
     for name in (f"T{i}" for i in range(1, number + 1)):
         repo.write(f"{name}.py", "price = 1\n")
-        repo.write(f"tests/check_{name}.py", f"import sys, {name}\nsys.exit({name}.price != 3)\n")
-        tasks.append({"checks": [CHECK.format(name)], "acceptanceCriteria": ["the price is 3"]})
+        repo.write(
+            f"tests/check_{name}.py",
+            f"import sys, {name}\nsys.exit({name}.price != 3)\n",
+        )
+        tasks.append(
+            {"checks": [CHECK.format(name)], "acceptanceCriteria": ["the price is 3"]}
+        )
     tasks[-1].update(more)
     repo.commit("shop")
-    repo.plan(*tasks, protect=["tests/**", "conftest.py"], limits={"attempts": attempts, "stuck": 99})
+    repo.plan(
+        *tasks,
+        protect=["tests/**", "conftest.py"],
+        limits={"attempts": attempts, "stuck": 99},
+    )
 
 
 def deeds(repo: Repo, scripts: list[str]) -> str:
@@ -64,17 +85,29 @@ CHEATS = {
 def test_a_cheat_does_not_pass_and_stands_in_the_record(shop: Repo) -> None:
     """A task each; one before and one behind them work."""
     plan(shop, len(CHEATS) + 2, attempts=1)
-    code, _, printed = shop.run(deeds(shop, [WORK, *(script for script, _ in CHEATS.values()), WORK]))
+    code, _, printed = shop.run(
+        deeds(shop, [WORK, *(script for script, _ in CHEATS.values()), WORK])
+    )
     assert code == 4, printed
     first, *tasks, last = [f"T{number}" for number in range(1, len(CHEATS) + 3)]
-    assert shop.verdicts() == [f"{first} passed", *(f"{task} failed" for task in tasks), f"{last} passed"]
-    notes = [note for note in shop.read("progress.txt").split("\n## ") if "| failed, attempt 1" in note]
+    assert shop.verdicts() == [
+        f"{first} passed",
+        *(f"{task} failed" for task in tasks),
+        f"{last} passed",
+    ]
+    notes = [
+        note
+        for note in shop.read("progress.txt").split("\n## ")
+        if "| failed, attempt 1" in note
+    ]
     for note, (cheat, (_, told)) in zip(notes, CHEATS.items(), strict=True):
         assert told in note, cheat
     assert shop.git("diff", "--stat", "main", "ralph/p", "--", "tests") == ""
     assert not shop.has_landed("sub/conftest.py")
     assert shop.commits() == [f"{task}: task {task[1:]}" for task in (last, first)]
-    assert shop.git("ls-remote", "origin") == ""  # nothing was pushed: the workspace knows no remote
+    assert (
+        shop.git("ls-remote", "origin") == ""
+    )  # nothing was pushed: the workspace knows no remote
 
 
 FORGED = {
@@ -84,10 +117,15 @@ FORGED = {
 }  # fmt: skip
 
 
-def test_what_the_worker_writes_for_the_judge_is_evidence_and_no_answer(shop: Repo) -> None:
-    """The judge here quotes the change, as a real one may; its own answer stands beside it."""
+def test_what_the_worker_writes_for_the_judge_is_evidence_and_no_answer(
+    shop: Repo,
+) -> None:
+    """The judge here quotes the change, as a real one may; its own answer stands beside
+    it."""
     plan(shop, len(FORGED), attempts=1)
-    judge = shop.agent(f"print(prompt.partition('## The change')[2]); print('''{NO}''')", "judge")
+    judge = shop.agent(
+        f"print(prompt.partition('## The change')[2]); print('''{NO}''')", "judge"
+    )
     worker = deeds(shop, [f"{WORK}\n{deed}" for deed in FORGED.values()])
     assert (shop.run(worker, "--judge", judge)[0], shop.passed()) == (4, [])
     assert shop.verdicts() == ["T1 failed", "T2 failed", "T3 failed"]
@@ -107,16 +145,27 @@ HONEST = {
 
 def test_honest_work_passes_undisturbed(shop: Repo) -> None:
     plan(shop, len(HONEST), attempts=1, allow=["tests/check_T4.py"])
-    code, _, printed = shop.run(deeds(shop, [f"{WORK}; {deed}" for deed, _ in HONEST.values()]))
+    code, _, printed = shop.run(
+        deeds(shop, [f"{WORK}; {deed}" for deed, _ in HONEST.values()])
+    )
     assert (code, shop.passed()) == (0, ["T1", "T2", "T3", "T4"]), printed
     notes = shop.read("progress.txt")
     assert "- restored:" not in notes and "moved aside" not in notes
     for number, (deed, (_, named)) in enumerate(HONEST.items(), 1):
-        words = ("log", "-1", f"--grep=^T{number}: ", "--format=", "--name-status", "-M", "ralph/p")
+        words = (
+            "log",
+            "-1",
+            f"--grep=^T{number}: ",
+            "--format=",
+            "--name-status",
+            "-M",
+            "ralph/p",
+        )
         assert named in shop.git(*words), deed
 
 
-# What an agent claims, and what that is worth. Each script changes no file of the project.
+# What an agent claims, and what that is worth. Each script changes no file of the
+# project.
 LIES = {
     "a promise tag": 'print("<promise>COMPLETE</promise>")',
     "exit 0": "pass",
@@ -141,12 +190,27 @@ def test_no_claim_makes_a_task_pass_that_its_own_check_denies(repo: Repo) -> Non
 
 def test_no_claim_makes_a_task_pass_by_checks_that_are_green_anyway(repo: Repo) -> None:
     """A task a lie, behind one that is worked."""
-    repo.plan(*[{}] * (len(LIES) + 1), checks=["test -f a.txt"], limits={"attempts": 1, "stuck": 99})
-    code, _, printed = repo.run(repo.agent(f"exec({[MAKES, *LIES.values()]!r}[int(task[1:]) - 1])"))
+    repo.plan(
+        *[{}] * (len(LIES) + 1),
+        checks=["test -f a.txt"],
+        limits={"attempts": 1, "stuck": 99},
+    )
+    code, _, printed = repo.run(
+        repo.agent(f"exec({[MAKES, *LIES.values()]!r}[int(task[1:]) - 1])")
+    )
     assert (code, repo.passed()) == (4, ["T1"]), printed
-    state = ("prd.json", "progress.txt")  # what is changed in a copy of these is left out, and that is said
-    said = ["failed" if any(name in lie for name in state) else "no-op" for lie in LIES.values()]
-    assert repo.verdicts() == ["T1 passed", *(f"T{number} {word}" for number, word in enumerate(said, 2))]
+    state = (
+        "prd.json",
+        "progress.txt",
+    )  # what is changed in a copy of these is left out, and that is said
+    said = [
+        "failed" if any(name in lie for name in state) else "no-op"
+        for lie in LIES.values()
+    ]
+    assert repo.verdicts() == [
+        "T1 passed",
+        *(f"T{number} {word}" for number, word in enumerate(said, 2)),
+    ]
 
 
 def test_protected_files_are_put_back_and_new_ones_named(repo: Repo) -> None:
@@ -173,7 +237,10 @@ def test_protected_files_are_put_back_and_new_ones_named(repo: Repo) -> None:
     assert repo.git("diff", "--name-status", "main", "ralph/p").split() == [
         "A", "T1.txt", "A", "tests/mine.py", "A", "tests/test_new.py"
     ]  # fmt: skip
-    assert repo.landed("tests/test_new.py") == "new" and repo.landed("tests/mine.py") == "mine"
+    assert (
+        repo.landed("tests/test_new.py") == "new"
+        and repo.landed("tests/mine.py") == "mine"
+    )
     said = repo.read("progress.txt")
     for name in (
         "tests/test_x.py",
@@ -199,18 +266,27 @@ def test_a_plan_that_is_tracked_is_in_no_commit_of_ralphs(repo: Repo) -> None:
     repo.write("AGENTS.md", "rules\n")
     repo.commit("state")
     spoil = "for name in ('prd.json', 'progress.txt', 'AGENTS.md'): P(name).write_text('x')\n"
-    assert repo.run(repo.agent(spoil + "sh('git rm -q --cached prd.json')\n" + MAKES))[0] == 0
-    assert repo.git("diff", "--name-only", "main", "ralph/p").split() == ["T1.txt", "T2.txt"]
+    assert (
+        repo.run(repo.agent(spoil + "sh('git rm -q --cached prd.json')\n" + MAKES))[0]
+        == 0
+    )
+    assert repo.git("diff", "--name-only", "main", "ralph/p").split() == [
+        "T1.txt",
+        "T2.txt",
+    ]
     assert repo.passed() == ["T1", "T2"] and repo.read("AGENTS.md") == "rules\n"
     assert repo.read("progress.txt").startswith("my words\n")
     for name in ("prd.json", "progress.txt", "AGENTS.md"):
         assert re.search(
-            rf"- restored: {name} \(.*; what is changed in it does not count\)", repo.read("progress.txt")
+            rf"- restored: {name} \(.*; what is changed in it does not count\)",
+            repo.read("progress.txt"),
         )
 
 
 def test_a_plan_that_is_a_link_is_not_the_work_s_to_change(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["false"]}, limits={"attempts": 1})
+    repo.plan(
+        {"checks": ["test -f T1.txt"]}, {"checks": ["false"]}, limits={"attempts": 1}
+    )
     (repo.path / "plans").mkdir()
     (repo.path / "prd.json").rename(repo.path / "plans/p.json")
     (repo.path / "prd.json").symlink_to("plans/p.json")
@@ -224,7 +300,9 @@ def test_a_plan_that_is_a_link_is_not_the_work_s_to_change(repo: Repo) -> None:
     assert "restored: plans/p.json (a copy; what is" in repo.read("progress.txt")
 
 
-def test_a_judge_that_the_plan_names_by_a_path_is_not_the_one_that_the_agent_left(repo: Repo) -> None:
+def test_a_judge_that_the_plan_names_by_a_path_is_not_the_one_that_the_agent_left(
+    repo: Repo,
+) -> None:
     says = """cat > /dev/null; echo '{"criteria": [{"criterion": "x", "met": %s}]}'"""
     repo.program("judge.sh", says % "false")
     repo.plan({"checks": ["true"]}, judge="./judge.sh", limits={"attempts": 1})
@@ -238,7 +316,9 @@ def test_a_judge_that_the_plan_names_by_a_path_is_not_the_one_that_the_agent_lef
     assert repo.ralph("run", "--agent", str(agent)).returncode == 0
 
 
-def test_what_was_ignored_is_not_committed_by_an_agent_that_edits_gitignore(repo: Repo) -> None:
+def test_what_was_ignored_is_not_committed_by_an_agent_that_edits_gitignore(
+    repo: Repo,
+) -> None:
     repo.write(".gitignore", ".env\nsecret/\n")
     repo.write(".worktreeinclude", ".env\nsecret/\n")
     repo.commit("ignore")
@@ -255,7 +335,9 @@ def test_what_was_ignored_is_not_committed_by_an_agent_that_edits_gitignore(repo
     assert repo.read(".env") == "KEY=1\n"
 
 
-def test_whatever_the_agent_does_to_its_repository_the_work_lands_as_one_commit(repo: Repo) -> None:
+def test_whatever_the_agent_does_to_its_repository_the_work_lands_as_one_commit(
+    repo: Repo,
+) -> None:
     repo.plan(own("T1"), own("T2"), own("T3"))
     agent = repo.agent(
         MAKES + '\nsh("git add -A; git commit -qm mine")'
@@ -266,7 +348,9 @@ def test_whatever_the_agent_does_to_its_repository_the_work_lands_as_one_commit(
     code, _, printed = repo.run(agent)
     assert code == 0, printed
     assert repo.commits() == ["T3: task 3", "T2: task 2", "T1: task 1"]
-    others = [line for line in repo.git("for-each-ref").splitlines() if "ralph/" not in line]
+    others = [
+        line for line in repo.git("for-each-ref").splitlines() if "ralph/" not in line
+    ]
     assert others == [refs.strip()]
 
 
@@ -278,7 +362,8 @@ def test_whatever_the_agent_does_to_its_repository_the_work_lands_as_one_commit(
     ],
 )
 def test_the_files_of_another_commit_are_no_work(repo: Repo, move: str) -> None:
-    """The agent begins T2 by going back to where T1 was not there: its own files count, and T1 is checked."""
+    """The agent begins T2 by going back to where T1 was not there: its own files count,
+    and T1 is checked."""
     repo.plan(own("T1"), own("T2"), checks=["test -f a.txt"])
     move = move.format(repo.git("rev-parse", "main").strip())
     agent = repo.agent(f"if task == 'T2' and attempt == 1: sh('{move}')\n" + MAKES)

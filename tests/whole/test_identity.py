@@ -1,4 +1,5 @@
-"""A plan is its file beside its log, and the branch that it names: under any other name nothing is worked again."""
+"""A plan is its file beside its log, and the branch that it names: under any other name
+nothing is worked again."""
 
 from __future__ import annotations
 
@@ -57,24 +58,37 @@ SAME: dict[str, Callable[[Plan], object]] = {
 
 
 @pytest.mark.parametrize("what", sample(SAME, 2))
-def test_a_plan_with_another_name_goes_on_where_it_was(half_done: Repo, what: str) -> None:
+def test_a_plan_with_another_name_goes_on_where_it_was(
+    half_done: Repo, what: str
+) -> None:
     repo, before = half_done, tip(half_done)
     edit(repo, SAME[what])
     code, _, said = repo.run(repo.agent(COUNTS))
-    left = ["T2"] if what != "renamed titles" else ["T2", "T2"]  # attempts count while the title stays
+    left = (
+        ["T2"] if what != "renamed titles" else ["T2", "T2"]
+    )  # attempts count while the title stays
     assert (code, repo.passed(), paid(repo)) == (4, ["T1"], ["T1", "T2", *left]), said
     assert (branch_of(repo), tip(repo)) == ("ralph/p", before), said
 
 
-def test_a_lost_mark_comes_back_under_another_name_of_the_project(half_done: Repo) -> None:
+def test_a_lost_mark_comes_back_under_another_name_of_the_project(
+    half_done: Repo,
+) -> None:
     repo = half_done
-    edit(repo, lambda plan: (plan.update(project="another"), plan["userStories"][0].update(passes=False)))
+    edit(
+        repo,
+        lambda plan: (
+            plan.update(project="another"),
+            plan["userStories"][0].update(passes=False),
+        ),
+    )
     code, _, said = repo.run(repo.agent(COUNTS))
     assert (code, repo.passed(), paid(repo)) == (4, ["T1"], ["T1", "T2", "T2"]), said
 
 
 def cloned(repo: Repo, branch: str, *files: str) -> Repo:
-    """A clone in a folder of another name, with its branch and these files of home's, and a state of its own."""
+    """A clone in a folder of another name, with its branch and these files of home's,
+    and a state of its own."""
     other = repo.outside / "elsewhere/another-name"
     repo.git("clone", "-q", str(repo.path), str(other))
     for name in files:
@@ -87,8 +101,12 @@ def cloned(repo: Repo, branch: str, *files: str) -> Repo:
     return repo
 
 
-@pytest.mark.parametrize("top", [{}, {"branchName": "ralph/mine"}], ids=["no branch", "a branch"])
-def test_a_plan_without_a_name_goes_on_in_a_clone_of_another_name(repo: Repo, top: Plan) -> None:
+@pytest.mark.parametrize(
+    "top", [{}, {"branchName": "ralph/mine"}], ids=["no branch", "a branch"]
+)
+def test_a_plan_without_a_name_goes_on_in_a_clone_of_another_name(
+    repo: Repo, top: Plan
+) -> None:
     repo.plan(own("T1"), own("T2"), **top)
     edit(repo, lambda plan: plan.pop("project"))
     agent = repo.agent(COUNTS)
@@ -120,9 +138,17 @@ def test_a_clone_of_a_finished_plan_has_nothing_to_do(repo: Repo) -> None:
 
 def test_a_branch_that_is_named_later_goes_on_from_the_old_tip(half_done: Repo) -> None:
     repo, before = half_done, tip(half_done)
-    edit(repo, lambda plan: (plan.update(branchName="feature"), plan["userStories"][1].update(own("T2"))))
+    edit(
+        repo,
+        lambda plan: (
+            plan.update(branchName="feature"),
+            plan["userStories"][1].update(own("T2")),
+        ),
+    )
     code, _, said = repo.run(repo.agent(COUNTS))
-    assert (code, branch_of(repo), paid(repo)) == (0, "feature", ["T1", "T2", "T2"]), said
+    assert (code, branch_of(repo), paid(repo)) == (0, "feature", ["T1", "T2", "T2"]), (
+        said
+    )
     assert (tip(repo, "feature^"), tip(repo)) == (before, before)
 
 
@@ -131,11 +157,15 @@ def test_the_next_feature_in_the_same_file_is_new(repo: Repo) -> None:
     repo.plan(own("T1"), branchName="feature-1")
     agent = repo.agent(COUNTS)
     assert repo.run(agent)[0] == 0
-    repo.plan({"checks": ["grep -q good T1.txt", "test ! -e no"]}, branchName="feature-2")
+    repo.plan(
+        {"checks": ["grep -q good T1.txt", "test ! -e no"]}, branchName="feature-2"
+    )
     code, _, said = repo.run(agent)
     assert (code, branch_of(repo), paid(repo)) == (0, "feature-2", ["T1", "T1"]), said
     assert repo.commits("feature-2", "feature-2^") == ["T1: task 1"]
-    assert tip(repo, "feature-2^") == tip(repo, "main") and tip(repo, "feature-1^") == tip(repo, "main")
+    assert tip(repo, "feature-2^") == tip(repo, "main") and tip(
+        repo, "feature-1^"
+    ) == tip(repo, "main")
     assert "feature-1" in said, said
 
 
@@ -160,9 +190,14 @@ TAKEN_BACK = {
 
 
 @pytest.mark.parametrize("how", sample(TAKEN_BACK, 2))
-def test_what_landed_stays_passed_where_git_takes_plan_and_log_back(repo: Repo, how: str) -> None:
-    """Both are tracked here, so that git takes back the marks and what the log says of them."""
-    repo.plan(own("T1"), own("T2"), {"checks": ["test -e nothing"]}, limits={"attempts": 1})
+def test_what_landed_stays_passed_where_git_takes_plan_and_log_back(
+    repo: Repo, how: str
+) -> None:
+    """Both are tracked here, so that git takes back the marks and what the log says of
+    them."""
+    repo.plan(
+        own("T1"), own("T2"), {"checks": ["test -e nothing"]}, limits={"attempts": 1}
+    )
     repo.write("progress.txt", "# notes\n")
     sh(repo, "git add prd.json progress.txt; git commit -qm plan")
     agent = repo.agent(COUNTS)
@@ -170,22 +205,38 @@ def test_what_landed_stays_passed_where_git_takes_plan_and_log_back(repo: Repo, 
     sh(repo, TAKEN_BACK[how])
     assert (repo.passed(), repo.records()) == ([], [])
     code, _, said = repo.run(agent)
-    assert (code, repo.passed(), paid(repo)) == (4, ["T1", "T2"], ["T1", "T2", "T3", "T3"]), said
+    assert (code, repo.passed(), paid(repo)) == (
+        4,
+        ["T1", "T2"],
+        ["T1", "T2", "T3", "T3"],
+    ), said
     assert said.count("it had landed, and its verdict was not noted") == 2
     assert repo.verdicts() == ["T1 passed", "T2 passed", "T3 failed"]
 
 
-def test_the_same_tasks_of_another_plan_are_not_passed_by_what_landed(repo: Repo) -> None:
+def test_the_same_tasks_of_another_plan_are_not_passed_by_what_landed(
+    repo: Repo,
+) -> None:
     agent = repo.agent(COUNTS)
     for folder in ("web", "api"):
-        tasks = [{"id": "T1", "title": "one", "checks": [f"test -e {folder}/done || test -e T1.txt"]}]
-        repo.write(f"{folder}/prd.json", json.dumps({"project": folder, "userStories": tasks}))
+        tasks = [
+            {
+                "id": "T1",
+                "title": "one",
+                "checks": [f"test -e {folder}/done || test -e T1.txt"],
+            }
+        ]
+        repo.write(
+            f"{folder}/prd.json", json.dumps({"project": folder, "userStories": tasks})
+        )
         assert repo.run(agent, "--prd", f"{folder}/prd.json")[0] in (0, 4)
         sh(repo, f"git merge -q --ff-only ralph/{folder}")
     assert paid(repo)[:2] == ["T1", "T1"]
 
 
-def test_work_that_was_squashed_and_whose_branch_is_gone_stays_passed(repo: Repo) -> None:
+def test_work_that_was_squashed_and_whose_branch_is_gone_stays_passed(
+    repo: Repo,
+) -> None:
     repo.plan(own("T1"), own("T2"))
     sh(repo, "git add prd.json; git commit -qm plan")
     agent = repo.agent(COUNTS)
@@ -199,7 +250,9 @@ def test_work_that_was_squashed_and_whose_branch_is_gone_stays_passed(repo: Repo
     assert (code, repo.passed(), paid(repo)) == (0, ["T1", "T2"], ["T1", "T2"]), said
 
 
-def test_a_clone_goes_on_where_the_remotes_branch_is(repo: Repo, tmp_path: Path) -> None:
+def test_a_clone_goes_on_where_the_remotes_branch_is(
+    repo: Repo, tmp_path: Path
+) -> None:
     repo.plan(own("T1"), own("T2"))
     assert repo.run(repo.agent(MAKES), "--once", "--branch", "ralph/shop")[0] == 0
     repo.git("add", "-f", "prd.json", "progress.txt")
@@ -216,14 +269,22 @@ def test_a_clone_goes_on_where_the_remotes_branch_is(repo: Repo, tmp_path: Path)
 def test_two_plans_side_by_side_keep_their_own_transcripts(repo: Repo) -> None:
     for name in "ab":
         task = {"id": "T1", "title": name, "checks": [f"test -f {name}.md"]}
-        repo.write(f"plans/{name}/prd.json", json.dumps({"project": name, "userStories": [task]}))
+        repo.write(
+            f"plans/{name}/prd.json",
+            json.dumps({"project": name, "userStories": [task]}),
+        )
     for name in "ab":
         agent = repo.agent(f"P('{name}.md').touch(); print('I am {name}')", name)
         assert repo.run(agent, "--prd", f"plans/{name}/prd.json")[0] == 0
-    assert [repo.read(f"plans/{name}/.ralph/log/0001-T1.out") for name in "ab"] == ["I am a\n", "I am b\n"]
+    assert [repo.read(f"plans/{name}/.ralph/log/0001-T1.out") for name in "ab"] == [
+        "I am a\n",
+        "I am b\n",
+    ]
 
 
-def test_two_plans_on_one_branch_both_land_there_and_keep_their_own_notes(repo: Repo) -> None:
+def test_two_plans_on_one_branch_both_land_there_and_keep_their_own_notes(
+    repo: Repo,
+) -> None:
     repo.plan(own("T1"), branchName="work")
     assert repo.run(repo.agent(MAKES))[0] == 0
     repo.plan(

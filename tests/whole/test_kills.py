@@ -13,7 +13,14 @@ import psutil
 import pytest
 
 from tests.conftest import LITTLE_GRACE, Repo, is_ralph, sample
-from tests.oracle import BRANCH, end, fresh_clone_is_green, landed, nothing_runs_within, still_running
+from tests.oracle import (
+    BRANCH,
+    end,
+    fresh_clone_is_green,
+    landed,
+    nothing_runs_within,
+    still_running,
+)
 from tests.scripts import HANGS, kinds, once, paid, runs, worker_of
 from tests.whole.deeds import source
 from tests.whole.test_home import VANDALS
@@ -29,7 +36,8 @@ LEAVES = "\n".join(
 
 
 def ralphs(repo: Repo) -> list[psutil.Process]:
-    """ralph's own processes, the oldest first: the one that was started, and those that it forked."""
+    """ralph's own processes, the oldest first: the one that was started, and those that
+    it forked."""
     found = []
     for line in still_running(repo):
         with contextlib.suppress(psutil.Error):
@@ -39,8 +47,11 @@ def ralphs(repo: Repo) -> list[psutil.Process]:
     return sorted(found, key=lambda process: (process.create_time(), process.pid))
 
 
-def test_work_that_was_green_when_the_worker_died_is_not_paid_for_again(repo: Repo) -> None:
-    """What the workspace holds goes through the room before another agent is started."""
+def test_work_that_was_green_when_the_worker_died_is_not_paid_for_again(
+    repo: Repo,
+) -> None:
+    """What the workspace holds goes through the room before another agent is
+    started."""
     repo.plan({"checks": ["grep -q good T1.txt"]}, limits={"attempts": 1})
     agent = repo.agent(
         f"{runs(repo)}P('T1.txt').write_text('good')\nos.kill(os.getppid(), 9)\ntime.sleep(600)"
@@ -58,11 +69,20 @@ def test_interruptions_that_are_not_in_a_row_block_nothing(repo: Repo) -> None:
     )
     code, _, printed = repo.run(agent)
     assert (code, repo.passed()) == (0, ["T1"]), printed
-    assert repo.verdicts() == [*["T1 interrupted"] * 2, "T1 failed", *["T1 interrupted"] * 2, "T1 passed"]
+    assert repo.verdicts() == [
+        *["T1 interrupted"] * 2,
+        "T1 failed",
+        *["T1 interrupted"] * 2,
+        "T1 passed",
+    ]
 
 
 def test_a_worker_that_is_stopped_ends_at_the_agents_deadline(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1})
+    repo.plan(
+        {"checks": ["test -f T1.txt"]},
+        {"checks": ["test -f T2.txt"]},
+        limits={"attempts": 1},
+    )
     agent = repo.agent(
         f"print('at work', flush=True)\nif task == 'T1' and {once(repo, 'stopped')}: import signal; os.kill(os.getppid(), signal.SIGSTOP); time.sleep(600)\nP(f'{{task}}.txt').touch()"
     )
@@ -75,37 +95,65 @@ HUNG = "\nif {once}:\n    {leaves}\n    P({outside!r}, 'on').touch()\n    time.s
 
 
 @pytest.mark.parametrize(
-    "how", sample(["the loop", "the worker and the loop", "everything of ralph's, the youngest first"], 2)
+    "how",
+    sample(
+        [
+            "the loop",
+            "the worker and the loop",
+            "everything of ralph's, the youngest first",
+        ],
+        2,
+    ),
 )
-def test_a_killed_loop_leaves_nothing_and_the_next_start_goes_on(repo: Repo, how: str) -> None:
-    repo.plan(*({"checks": [f"grep -q good T{n}.txt"]} for n in (1, 2)), limits={"attempts": 1})
-    leaves = LEAVES if how == "the loop" else LEAVES.replace("env -i ", "")  # as docs/isolation.md says
+def test_a_killed_loop_leaves_nothing_and_the_next_start_goes_on(
+    repo: Repo, how: str
+) -> None:
+    repo.plan(
+        *({"checks": [f"grep -q good T{n}.txt"]} for n in (1, 2)),
+        limits={"attempts": 1},
+    )
+    leaves = (
+        LEAVES if how == "the loop" else LEAVES.replace("env -i ", "")
+    )  # as docs/isolation.md says
     leaves = leaves.replace("\n", "\n    ")
     first = f"task == 'T2' and {once(repo, 'hung')}"
-    agent = repo.agent(runs(repo) + HUNG.format(once=first, leaves=leaves, outside=str(repo.outside)))
+    agent = repo.agent(
+        runs(repo) + HUNG.format(once=first, leaves=leaves, outside=str(repo.outside))
+    )
     process = repo.start("run", "-q", "--agent", agent)
     repo.wait_for("../on")
     halves = ralphs(repo)
     assert halves and halves[0].pid == process.pid
-    for half in {"the loop": halves[:1], "the worker and the loop": halves}.get(how, halves[::-1]):
+    for half in {"the loop": halves[:1], "the worker and the loop": halves}.get(
+        how, halves[::-1]
+    ):
         half.suspend()
-    for half in {"the loop": halves[:1], "the worker and the loop": halves}.get(how, halves[::-1]):
+    for half in {"the loop": halves[:1], "the worker and the loop": halves}.get(
+        how, halves[::-1]
+    ):
         half.kill()
     process.communicate(timeout=10)
     if how == "the loop":  # what is left of ralph hears of it
         assert nothing_runs_within(repo, 3), still_running(repo)
     home = repo.read("prd.json"), repo.verdicts()
     time.sleep(0.3)
-    assert (repo.read("prd.json"), repo.verdicts()) == home, "the half that was left wrote into the state"
+    assert (repo.read("prd.json"), repo.verdicts()) == home, (
+        "the half that was left wrote into the state"
+    )
     code, _, printed = repo.run(agent)
     assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
     assert paid(repo) == ["T1", "T2", "T2"]
     assert nothing_runs_within(repo, 0.5), still_running(repo)
-    assert fresh_clone_is_green(repo, BRANCH, ["grep -q good T1.txt", "grep -q good T2.txt"])
+    assert fresh_clone_is_green(
+        repo, BRANCH, ["grep -q good T1.txt", "grep -q good T2.txt"]
+    )
 
 
-def test_a_worker_that_is_killed_as_it_looks_at_what_a_dead_run_left(repo: Repo) -> None:
-    """It reads the work through a filter of the repository, which kills it the first time."""
+def test_a_worker_that_is_killed_as_it_looks_at_what_a_dead_run_left(
+    repo: Repo,
+) -> None:
+    """It reads the work through a filter of the repository, which kills it the first
+    time."""
     above = """
         import psutil
         one = psutil.Process()
@@ -123,13 +171,17 @@ def test_a_worker_that_is_killed_as_it_looks_at_what_a_dead_run_left(repo: Repo)
     repo.commit("attributes")
     repo.plan({"checks": ["grep -q good T1.txt"]})
     works = f"{runs(repo)}P('T1.txt').write_text('good')\n"
-    process = repo.start("run", "--agent", repo.agent(f"{works}(OUT / 'up').touch(); time.sleep(600)"))
+    process = repo.start(
+        "run", "--agent", repo.agent(f"{works}(OUT / 'up').touch(); time.sleep(600)")
+    )
     repo.wait_for("../up")
     end(repo)
     process.communicate(timeout=10)
     (repo.outside / "dead").touch()
     code, _, printed = repo.run(repo.agent(works))
-    assert (code, repo.passed()) == (0, ["T1"]) and (repo.outside / "killing").exists(), printed
+    assert (code, repo.passed()) == (0, ["T1"]) and (
+        repo.outside / "killing"
+    ).exists(), printed
     assert repo.verdicts() == ["T1 interrupted", "T1 passed"]
 
 
@@ -148,7 +200,9 @@ def test_a_loop_that_is_killed_while_checks_run(repo: Repo, who: str) -> None:
     else:
         process.kill()
     process.communicate(timeout=10)
-    if who == "the loop":  # else nobody is left to end what a check had begun; the next start finds it
+    if (
+        who == "the loop"
+    ):  # else nobody is left to end what a check had begun; the next start finds it
         assert nothing_runs_within(repo, 3), still_running(repo)
     assert repo.passed() == [] and repo.verdicts() == []
     code, _, printed = repo.run(agent)
@@ -168,7 +222,9 @@ def test_a_worker_that_is_killed_by_a_check(repo: Repo) -> None:
     assert "Traceback" not in printed and nothing_runs_within(repo, 0.5)
 
 
-def test_a_worker_that_is_killed_during_the_last_check_of_all_checks_again(repo: Repo) -> None:
+def test_a_worker_that_is_killed_during_the_last_check_of_all_checks_again(
+    repo: Repo,
+) -> None:
     mark = repo.outside / "killed"
     once = f"case $PWD in */room-[2-9]) test -e {mark} || {{ touch {mark}; kill -9 $PPID; sleep 5; }};; esac"
     repo.plan({"checks": ["test -f T1.txt"]}, checks=[once])
@@ -176,7 +232,8 @@ def test_a_worker_that_is_killed_during_the_last_check_of_all_checks_again(repo:
     assert (code, summary["stop"]) == (0, "complete") and mark.exists(), printed
 
 
-# The clock of a run that begins four seconds before seven: `--until` knows whole minutes only.
+# The clock of a run that begins four seconds before seven: `--until` knows whole
+# minutes only.
 BEFORE_SEVEN = """
 import time
 began, real = time.time(), time.time
@@ -189,7 +246,9 @@ def test_the_runs_time_ends_an_agent_that_is_running(repo: Repo) -> None:
     repo.plan({"checks": ["false"]}, {"checks": ["false"]})
     agent = repo.agent("P('x').touch(); time.sleep(600)")
     began = time.monotonic()
-    code, summary, printed = repo.run(agent, "--until", "07:00", first=BEFORE_SEVEN + LITTLE_GRACE)
+    code, summary, printed = repo.run(
+        agent, "--until", "07:00", first=BEFORE_SEVEN + LITTLE_GRACE
+    )
     assert (code, summary["stop"]) == (3, "limit"), printed
     assert time.monotonic() - began < 15
     assert repo.verdicts() == ["T1 interrupted"]
@@ -205,7 +264,9 @@ def test_work_that_was_green_at_the_end_of_the_runs_time_is_kept(repo: Repo) -> 
     assert (code, repo.passed(), paid(repo)) == (0, ["T1"], ["T1"]), printed
 
 
-def test_what_a_kill_left_is_checked_for_nothing_and_then_the_agent_works(repo: Repo) -> None:
+def test_what_a_kill_left_is_checked_for_nothing_and_then_the_agent_works(
+    repo: Repo,
+) -> None:
     """The check is no iteration, and no attempt of `--once`."""
     repo.plan({"checks": ["test -f T1.txt"]})
     agent = repo.agent(
@@ -218,13 +279,22 @@ def test_what_a_kill_left_is_checked_for_nothing_and_then_the_agent_works(repo: 
     killed.wait(30)
     code, summary, printed = repo.run(agent, "--once")
     assert (code, repo.passed(), paid(repo)) == (0, ["T1"], ["T1", "T1"]), printed
-    assert "T1: checking what the interrupted attempt left before starting the agent again" in printed
-    assert summary["iterations"] == 2  # the one that was cut off, and the one that was paid for now
+    assert (
+        "T1: checking what the interrupted attempt left before starting the agent again"
+        in printed
+    )
+    assert (
+        summary["iterations"] == 2
+    )  # the one that was cut off, and the one that was paid for now
 
 
-def test_kill_9_of_the_loop_takes_everything_with_it_within_two_seconds(repo: Repo) -> None:
+def test_kill_9_of_the_loop_takes_everything_with_it_within_two_seconds(
+    repo: Repo,
+) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
-    process = repo.start("run", "--agent", repo.agent("\n".join(kinds().values()) + HANGS))
+    process = repo.start(
+        "run", "--agent", repo.agent("\n".join(kinds().values()) + HANGS)
+    )
     repo.wait_for("../hanging")
     process.kill()
     assert repo.gone_within(2.0), [one.cmdline() for one in repo.alive()]
@@ -235,7 +305,9 @@ def test_kill_9_of_the_loop_takes_everything_with_it_within_two_seconds(repo: Re
 
 
 @pytest.mark.parametrize("who", ["the agent", "somebody"])
-def test_kill_9_of_the_worker_costs_the_attempt_and_the_night_goes_on(repo: Repo, who: str) -> None:
+def test_kill_9_of_the_worker_costs_the_attempt_and_the_night_goes_on(
+    repo: Repo, who: str
+) -> None:
     """`kill -9 $PPID` by an agent, or a system that is short of memory."""
     repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
     kills = "os.kill(os.getppid(), signal.SIGKILL)\n" if who == "the agent" else ""
@@ -251,10 +323,14 @@ def test_kill_9_of_the_worker_costs_the_attempt_and_the_night_goes_on(repo: Repo
     assert process.wait(30) == 0
     assert repo.alive() == []
     assert repo.verdicts() == ["T1 interrupted", "T1 passed", "T2 passed"]
-    assert "the worker of this attempt was killed" in repo.records("verdict")[0]["reason"]
+    assert (
+        "the worker of this attempt was killed" in repo.records("verdict")[0]["reason"]
+    )
 
 
-def test_a_worker_that_is_killed_three_times_in_a_row_blocks_its_task(repo: Repo) -> None:
+def test_a_worker_that_is_killed_three_times_in_a_row_blocks_its_task(
+    repo: Repo,
+) -> None:
     repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
     agent = repo.agent(
         "P('half').touch()\n"
@@ -270,10 +346,13 @@ def test_a_worker_that_is_killed_three_times_in_a_row_blocks_its_task(repo: Repo
 
 
 def test_loop_and_worker_killed_the_next_start_ends_what_is_left(repo: Repo) -> None:
-    """But for what left its session, its parents and its environment: docs/isolation.md says so."""
+    """But for what left its session, its parents and its environment: docs/isolation.md
+    says so."""
     repo.plan({"checks": ["test -f T1.txt"]})
     deeds = [deed for kind, deed in kinds().items() if kind != "cleared environment"]
-    process = repo.start("run", "--no-awake", "--agent", repo.agent("\n".join(deeds) + HANGS))
+    process = repo.start(
+        "run", "--no-awake", "--agent", repo.agent("\n".join(deeds) + HANGS)
+    )
     repo.wait_for("../hanging")
     worker = worker_of(process)
     process.send_signal(signal.SIGSTOP)  # so that neither can act on the other's death

@@ -1,4 +1,5 @@
-"""Cron and bad machines: ralph works, or ends with the right exit status and one clear message."""
+"""Cron and bad machines: ralph works, or ends with the right exit status and one clear
+message."""
 
 from __future__ import annotations
 
@@ -23,7 +24,12 @@ NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
 
 def can_unshare() -> bool:
     try:
-        return subprocess.run([*NAMESPACE, "true"], capture_output=True, timeout=10).returncode == 0
+        return (
+            subprocess.run(
+                [*NAMESPACE, "true"], capture_output=True, timeout=10
+            ).returncode
+            == 0
+        )
     except OSError:
         return False
 
@@ -34,8 +40,11 @@ def worker(repo: Repo) -> str:
     return str(repo.program(str(repo.outside / "agent.sh"), script))
 
 
-def shell(repo: Repo, line: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    """Run a line of shell in the repository; RALPH stands for `ralph run` with an agent that works."""
+def shell(
+    repo: Repo, line: str, timeout: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """Run a line of shell in the repository; RALPH stands for `ralph run` with an agent
+    that works."""
     if "unshare" in line and not can_unshare():
         pytest.skip("needs user namespaces")
     if "mount -" in line and not shutil.which("mount"):
@@ -86,10 +95,12 @@ def test_it_works_on_a_bare_machine_or_says_why_not(repo: Repo, machine: str) ->
 
 CONFLICT = "git switch -qc side; echo x > a.txt; git commit -qam x; git switch -q main; echo y > a.txt; git commit -qam y; "
 SUBMODULE = "git init -q ../sub; git -C ../sub -c user.name=x -c user.email=x commit -q --allow-empty -m x; git -c protocol.file.allow=always submodule --quiet add ../sub sub; git commit -qm sub"
-HOOK = "printf '#!/bin/sh\\n{}\\n' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit"
+HOOK = (
+    "printf '#!/bin/sh\\n{}\\n' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit"
+)
 
-# What a person did to the repository before, the exit status, and what is then said. None of it is
-# touched: home is as it was, also where the work went well.
+# What a person did to the repository before, the exit status, and what is then said.
+# None of it is touched: home is as it was, also where the work went well.
 REPOSITORIES = {
     "a detached HEAD": ("git checkout -q --detach", 0, ""),
     "a rebase in conflict": (f"{CONFLICT} git rebase -q side", 0, ""),
@@ -123,20 +134,29 @@ def test_it_works_in_any_repository_or_says_why_not(repo: Repo, name: str) -> No
     def state() -> dict[str, str]:
         where, repo.path = repo.path, home
         found, repo.path = home_of(repo), where
-        # The plan's own files, and git's notes on another working tree that has ralph's branch.
+        # The plan's own files, and git's notes on another working tree that has ralph's
+        # branch.
         return {
-            name: what for name, what in found.items() if not name.startswith(("plans", ".git/worktrees/"))
+            name: what
+            for name, what in found.items()
+            if not name.startswith(("plans", ".git/worktrees/"))
         }
 
     before = state()
     done = repo.ralph("run", "-q", "--agent", worker(repo))
-    assert done.returncode == code and said in done.stderr and done.stderr.count("ralph: ") <= 1, done.stderr
+    assert (
+        done.returncode == code
+        and said in done.stderr
+        and done.stderr.count("ralph: ") <= 1
+    ), done.stderr
     assert not changed(before, state()), done.stderr
     if code == 0:
         assert repo.commits("ralph/p", "ralph/p^") == [f"T1: {OWN['title']}"]
 
 
-@pytest.mark.parametrize("name", sample(["sp ace 'quo\"te $HOME\nline \u00e9", os.fsdecode(b"caf\xe9")], 2))
+@pytest.mark.parametrize(
+    "name", sample(["sp ace 'quo\"te $HOME\nline \u00e9", os.fsdecode(b"caf\xe9")], 2)
+)
 def test_a_path_of_any_characters(tmp_path: Path, name: str) -> None:
     repo = Repo(tmp_path / name)
     repo.plan(OWN, protect=["a.txt"])
@@ -148,20 +168,31 @@ def test_a_path_of_any_characters(tmp_path: Path, name: str) -> None:
     assert repo.has_landed("\u00e9 \n.txt") and not repo.alive()
     for command in ("status", "doctor --agent true", "report > ../page"):
         line = f"PYTHONIOENCODING=utf-8:strict exec {sys.executable} -m ralph {command}"
-        assert subprocess.run(["sh", "-c", line], cwd=repo.path, env=repo.env).returncode == 0, command
+        assert (
+            subprocess.run(["sh", "-c", line], cwd=repo.path, env=repo.env).returncode
+            == 0
+        ), command
     assert os.fsencode(repo.path) in (repo.outside / "page").read_bytes()
 
 
 def test_once_from_cron_ten_times_over_a_task_that_fails(repo: Repo) -> None:
     repo.plan({"checks": ["false"]}, {"dependsOn": ["T1"], "checks": ["true"]})
     agent = repo.agent("P('x').write_text(str(attempt))")
-    codes = [repo.ralph("run", "-q", "--once", "--agent", agent).returncode for _ in range(10)]
+    codes = [
+        repo.ralph("run", "-q", "--once", "--agent", agent).returncode
+        for _ in range(10)
+    ]
     assert codes == [3, 3, 3] + [4] * 7
     assert repo.verdicts() == ["T1 failed"] * 3 and len(repo.records("stop")) == 3
-    assert repo.commits() == [] and len(repo.git("for-each-ref", "refs/ralph/parked").splitlines()) == 2
+    assert (
+        repo.commits() == []
+        and len(repo.git("for-each-ref", "refs/ralph/parked").splitlines()) == 2
+    )
 
 
-def test_a_hang_up_that_the_parent_ignores_stops_nothing_and_reaches_agents_as_ever(repo: Repo) -> None:
+def test_a_hang_up_that_the_parent_ignores_stops_nothing_and_reaches_agents_as_ever(
+    repo: Repo,
+) -> None:
     repo.plan(OWN)
     agent = repo.agent(
         """
@@ -181,14 +212,23 @@ def test_a_clock_that_jumps_changes_no_verdict(repo: Repo, days: str) -> None:
     """Once in the middle of an attempt, or back and forth at every look at it."""
     jump = f"import itertools, os, time\ncalls, real = itertools.count(), time.time\ntime.time = lambda: real() + 86400 * ({days}) * os.path.exists('../jump')"
     repo.plan(OWN, {"checks": ["false"]}, limits={"attempts": 1, "hours": 1})
-    agent = repo.agent("P('../jump').touch(); P(f'{task}.txt').touch(); task == 'T2' and time.sleep(60)")
-    done = repo.ralph("run", "-q", "--agent", agent, "--agent-timeout", "1s", first=jump)
-    assert (done.returncode, repo.verdicts()) == (4, ["T1 passed", "T2 timed-out"]), done.stderr
+    agent = repo.agent(
+        "P('../jump').touch(); P(f'{task}.txt').touch(); task == 'T2' and time.sleep(60)"
+    )
+    done = repo.ralph(
+        "run", "-q", "--agent", agent, "--agent-timeout", "1s", first=jump
+    )
+    assert (done.returncode, repo.verdicts()) == (4, ["T1 passed", "T2 timed-out"]), (
+        done.stderr
+    )
 
 
-# The disk has this many 4 kB pages left when ralph starts; a whole run writes about PAGES_OF_A_RUN.
+# The disk has this many 4 kB pages left when ralph starts; a whole run writes about
+# PAGES_OF_A_RUN.
 PAGES_OF_A_RUN = 120
-PAGES = range(0, PAGES_OF_A_RUN, max(min(int(os.environ.get("CRASH_STEP", "60")), 60), 2))
+PAGES = range(
+    0, PAGES_OF_A_RUN, max(min(int(os.environ.get("CRASH_STEP", "60")), 60), 2)
+)
 FULL_DISK = """
 mkdir small && mount -t tmpfs -o size=64m tmpfs small && cp -r repo small && cd small/repo || exit 9
 export XDG_STATE_HOME=$PWD/../state
@@ -208,9 +248,17 @@ def test_a_disk_that_fills_up_at_any_write_costs_a_second_start_and_nothing_else
 ) -> None:
     repo.plan(OWN)
     repo.env["PAGES"] = str(pages)
-    done = shell(repo, f"cd ..; exec {' '.join(NAMESPACE)} sh -c {shlex.quote(FULL_DISK)}")
-    assert (done.returncode, done.stdout) == (0, "?? prd.json\n?? progress.txt\nT1.txt\na.txt\n"), done.stderr
-    then, now = (json.loads((repo.outside / name).read_text()) for name in ("then.json", "summary.json"))
+    done = shell(
+        repo, f"cd ..; exec {' '.join(NAMESPACE)} sh -c {shlex.quote(FULL_DISK)}"
+    )
+    assert (done.returncode, done.stdout) == (
+        0,
+        "?? prd.json\n?? progress.txt\nT1.txt\na.txt\n",
+    ), done.stderr
+    then, now = (
+        json.loads((repo.outside / name).read_text())
+        for name in ("then.json", "summary.json")
+    )
     assert (now["stop"], now["passed"]) == ("complete", 1)
     runs = (repo.outside / "runs").read_text().count("\n")
     assert runs == 1 or not then["userStories"][0]["passes"]
@@ -235,29 +283,44 @@ def test_what_an_agent_closes_to_its_user_costs_its_attempt_alone(repo: Repo) ->
     repo.write(".gitignore", "mine\n")
     repo.commit("folder")
     tasks = [f"T{number}" for number in range(1, len(CLOSED) + 1)]
-    first, last = ({"id": task, "checks": [f"test -f {task}.txt"]} for task in ("FIRST", "LAST"))
+    first, last = (
+        {"id": task, "checks": [f"test -f {task}.txt"]} for task in ("FIRST", "LAST")
+    )
     closed = [{"id": task, "checks": ["false"]} for task in tasks]
     repo.plan(first, *closed, last, limits={"attempts": 1, "stuck": 99})
     (repo.path / "mine").chmod(0)
-    closes = "\n".join(f"{task}) {deed} ;;" for task, deed in zip(tasks, CLOSED.values(), strict=True))
+    closes = "\n".join(
+        f"{task}) {deed} ;;" for task, deed in zip(tasks, CLOSED.values(), strict=True)
+    )
     script = f"cat > /dev/null; case $RALPH_TASK_ID in\n{closes}\n*) test -f d/f && touch $RALPH_TASK_ID.txt ;;\nesac"
     agent = repo.program("../closes.sh", script)
     before = home_of(repo)
-    done = shell(repo, f"unshare --user --map-user=54321 {sys.executable} -m ralph run -q --agent {agent}")
+    done = shell(
+        repo,
+        f"unshare --user --map-user=54321 {sys.executable} -m ralph run -q --agent {agent}",
+    )
     failed = [f"{task} failed" for task in tasks]
-    assert (done.returncode, repo.verdicts()) == (4, ["FIRST passed", *failed, "LAST passed"]), done.stderr
+    assert (done.returncode, repo.verdicts()) == (
+        4,
+        ["FIRST passed", *failed, "LAST passed"],
+    ), done.stderr
     assert not changed(before, home_of(repo))
     assert (repo.path / "mine").stat().st_mode & 0o777 == 0  # a person had closed it
-    assert repo.git("show", "--name-only", "--format=", "ralph/p").split() == ["LAST.txt"]
+    assert repo.git("show", "--name-only", "--format=", "ralph/p").split() == [
+        "LAST.txt"
+    ]
 
 
 def test_output_that_is_not_text_and_a_closed_pipe_do_no_harm(repo: Repo) -> None:
     repo.plan({"title": "caf\u00e9 \u001b[31mred", **own("T1")})
     agent = repo.agent(
-        MAKES + "\nsys.stdout.buffer.write(b'\\xff\\xfe\\x1b[2J' * 10000); sys.stderr.write('x' * 100000)"
+        MAKES
+        + "\nsys.stdout.buffer.write(b'\\xff\\xfe\\x1b[2J' * 10000); sys.stderr.write('x' * 100000)"
     )
     command = f"{sys.executable} -m ralph run --agent '{agent}' -v | head -c 10"
-    subprocess.run(["/bin/sh", "-c", command], cwd=repo.path, env=repo.env, timeout=60, check=True)
+    subprocess.run(
+        ["/bin/sh", "-c", command], cwd=repo.path, env=repo.env, timeout=60, check=True
+    )
     assert repo.passed() == ["T1"]
     done = repo.ralph("status")
     assert "\x1b" not in done.stdout
@@ -266,7 +329,8 @@ def test_output_that_is_not_text_and_a_closed_pipe_do_no_harm(repo: Repo) -> Non
 def test_a_reader_that_stopped_reading_does_not_stop_the_loop(repo: Repo) -> None:
     repo.plan(own("T1"))
     agent = repo.agent(
-        "print('x' * 100 + '\\n', flush=True)\nfor _ in range(3000): print('y' * 100)\n" + MAKES
+        "print('x' * 100 + '\\n', flush=True)\nfor _ in range(3000): print('y' * 100)\n"
+        + MAKES
     )
     process = repo.start("run", "-v", "--agent", agent)  # nobody reads its output
     assert process.wait(40) == 0
@@ -275,10 +339,22 @@ def test_a_reader_that_stopped_reading_does_not_stop_the_loop(repo: Repo) -> Non
 
 def test_root_is_not_needed_and_environment_of_attempts(repo: Repo) -> None:
     repo.plan({"checks": [f"test -f T1.txt && env >> {repo.outside}/check-env"]})
-    agent = repo.agent(MAKES + "\n(OUT / 'env').write_text(json.dumps({**os.environ, 'cwd': os.getcwd()}))")
-    assert repo.ralph("run", "--agent", agent, PWD=str(repo.path), OLDPWD=str(repo.path)).returncode == 0
+    agent = repo.agent(
+        MAKES
+        + "\n(OUT / 'env').write_text(json.dumps({**os.environ, 'cwd': os.getcwd()}))"
+    )
+    assert (
+        repo.ralph(
+            "run", "--agent", agent, PWD=str(repo.path), OLDPWD=str(repo.path)
+        ).returncode
+        == 0
+    )
     env = json.loads(repo.read("../env"))
-    assert env["RALPH_TASK_ID"] == "T1" and env["GIT_TERMINAL_PROMPT"] == "0" and env["RALPH_RUN_ID"]
+    assert (
+        env["RALPH_TASK_ID"] == "T1"
+        and env["GIT_TERMINAL_PROMPT"] == "0"
+        and env["RALPH_RUN_ID"]
+    )
     assert env["PWD"] == env["cwd"] == str(repo.workspace) and "OLDPWD" not in env
     assert env["RALPH_HANDOFF"] == str(repo.workspace / ".ralph-handoff.md")
     told = repo.read("../check-env").splitlines()

@@ -1,4 +1,5 @@
-"""Mutants: ralph with one safeguard taken out. Each must be caught by what the other tests assert."""
+"""Mutants: ralph with one safeguard taken out. Each must be caught by what the other
+tests assert."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from tests.scripts import DESCENDANTS, HANGS, MEET, ROW, speaker, worker_of
 from tests.whole.test_crash import MUTANTS
 from tests.whole.test_side_by_side_model import CHECKS, NO_CLAIM_TWICE, red_commits
 
-# name -> the sabotage (run before ralph's own code) and what is then wrong in a run that must not pass.
+# name -> the sabotage (run before ralph's own code) and what is then wrong in a run
+# that must not pass.
 SABOTAGE = {
     "none": "",
     "believes the agent": """
@@ -81,7 +83,15 @@ def symptoms(repo: Repo, sabotage: str) -> set[str]:
     checks = ["test -f ignored/result || test ! -f started", "grep -q real guarded.txt"]
     repo.plan({}, checks=checks, protect=["guarded.txt"])
     plan, tip = repo.read("prd.json"), repo.git("rev-parse", "HEAD")
-    done = repo.ralph("run", "-q", "--max-iterations", "1", "--agent", repo.agent(CHEAT), first=sabotage)
+    done = repo.ralph(
+        "run",
+        "-q",
+        "--max-iterations",
+        "1",
+        "--agent",
+        repo.agent(CHEAT),
+        first=sabotage,
+    )
     if not (repo.path / "prd.json").exists():
         return {"state"}
     found = set()
@@ -91,7 +101,9 @@ def symptoms(repo: Repo, sabotage: str) -> set[str]:
         found.add("passed")
     if (repo.path / "progress.txt").exists():
         told = [one.get("reason", "") for one in repo.records("verdict")]
-        if len(told) != 1 or not told[0].startswith("all that it changed is left out: guarded.txt"):
+        if len(told) != 1 or not told[0].startswith(
+            "all that it changed is left out: guarded.txt"
+        ):
             found.add("records")
     if repo.read("prd.json") != plan or "EVIL" in repo.read("progress.txt"):
         found.add("state")
@@ -122,7 +134,9 @@ def symptoms(repo: Repo, sabotage: str) -> set[str]:
         2,
     ),
 )
-def test_every_safeguard_is_needed(repo: Repo, mutant: str, symptom: str | None) -> None:
+def test_every_safeguard_is_needed(
+    repo: Repo, mutant: str, symptom: str | None
+) -> None:
     found = symptoms(repo, SABOTAGE[mutant])
     assert (symptom in found) if symptom else not found, found
 
@@ -131,7 +145,9 @@ def test_a_room_where_the_agent_was_lets_a_faked_build_pass(repo: Repo) -> None:
     repo.write(".gitignore", "build/\n")
     repo.commit("ignore")
     repo.plan({"checks": ["test -f build/made"]})
-    agent = repo.agent("P('build').mkdir(exist_ok=True); P('build/made').touch(); P('x').touch()")
+    agent = repo.agent(
+        "P('build').mkdir(exist_ok=True); P('build/made').touch(); P('x').touch()"
+    )
     words = ("run", "-q", "--once", "--agent", agent)
     assert repo.ralph(*words).returncode == 3 and repo.passed() == []
     # no room of its own, and what is ignored stays where it lies
@@ -149,21 +165,31 @@ exact.restore = lambda *_: []
 
 
 @pytest.mark.parametrize(
-    "line", ["LC_ALL=POSIX PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 exec RALPH", "exec RALPH >&-"]
+    "line",
+    ["LC_ALL=POSIX PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 exec RALPH", "exec RALPH >&-"],
 )
 def test_without_preparation_it_fails_on_a_bare_machine(repo: Repo, line: str) -> None:
     repo.plan({"title": "caf\u00e9", "checks": ["test -f T1.txt"]})
     script = repo.outside / "sabotaged.py"
-    script.write_text("import ralph\nralph.prepare_interpreter = lambda: None\nralph.main()\n")
+    script.write_text(
+        "import ralph\nralph.prepare_interpreter = lambda: None\nralph.main()\n"
+    )
     agent = repo.agent("P('T1.txt').touch()")
     words = line.replace("RALPH", f"{sys.executable} {script} run -q --agent '{agent}'")
     done = subprocess.run(
-        words, shell=True, cwd=repo.path, env=repo.env, stderr=subprocess.DEVNULL, timeout=60
+        words,
+        shell=True,
+        cwd=repo.path,
+        env=repo.env,
+        stderr=subprocess.DEVNULL,
+        timeout=60,
     )
     assert done.returncode == 1
 
 
-def test_without_the_mark_what_cleared_its_environment_outlives_loop_and_worker(repo: Repo) -> None:
+def test_without_the_mark_what_cleared_its_environment_outlives_loop_and_worker(
+    repo: Repo,
+) -> None:
     repo.plan({"checks": ["true"]})
     agent = repo.agent(f"{DESCENDANTS['cleared environment']}\n{HANGS}")
     process = repo.start("run", "--no-awake", "--agent", agent)
@@ -187,7 +213,13 @@ def test_without_the_lock_two_loops_run_at_once(repo: Repo) -> None:
     agent = repo.agent("(OUT / 'started').touch(); time.sleep(3); P('T1.txt').touch()")
     first = repo.start("run", "--agent", agent)
     repo.wait_for("../started")
-    second = repo.ralph("run", "--json", "--agent", repo.agent("pass", "second"), first=SABOTAGE["no lock"])
+    second = repo.ralph(
+        "run",
+        "--json",
+        "--agent",
+        repo.agent("pass", "second"),
+        first=SABOTAGE["no lock"],
+    )
     assert json.loads(second.stdout)["exit"] != 75
     first.wait(30)
 
@@ -216,9 +248,13 @@ sums.booked = booked
 
 
 @pytest.mark.parametrize("booked", sample(BOOKS, 3))
-def test_what_a_cut_off_attempt_can_have_cost_must_be_booked_and_no_more(repo: Repo, booked: str) -> None:
+def test_what_a_cut_off_attempt_can_have_cost_must_be_booked_and_no_more(
+    repo: Repo, booked: str
+) -> None:
     sabotage, symptom = BOOKS[booked]
-    found = night(repo, ["kill", "deadline", "worker"], "--max-usd", "1", first=sabotage)
+    found = night(
+        repo, ["kill", "deadline", "worker"], "--max-usd", "1", first=sabotage
+    )
     assert symptom in wrong(*found, wanted=3)
 
 
@@ -265,7 +301,9 @@ room.Run.write = write
 
 def broken_order(log: Path, repo: Repo) -> set[str]:
     """Which rules of the order of writes were broken, call by call."""
-    calls: list[dict[str, Any]] = [json.loads(line) for line in log.read_text().splitlines()]
+    calls: list[dict[str, Any]] = [
+        json.loads(line) for line in log.read_text().splitlines()
+    ]
     plan, notes = str(repo.path / "prd.json"), str(repo.path / "progress.txt")
     broken, passes, landings, tree = set(), 0, 0, False
     for number, call in enumerate(calls):
@@ -276,8 +314,14 @@ def broken_order(log: Path, repo: Repo) -> set[str]:
         durable = path.endswith((".ralph-tmp", "progress.txt"))
         if what == "write" and durable and following[:1] != [("fsync", path)]:
             broken.add("was not synced")
-        kept = not path.endswith((".sums.json", "queue.json"))  # are scratch: what is used so far, who waits
-        if what == "replace" and kept and following[:1] != [("fsync", str(Path(path).parent))]:
+        kept = not path.endswith(
+            (".sums.json", "queue.json")
+        )  # are scratch: what is used so far, who waits
+        if (
+            what == "replace"
+            and kept
+            and following[:1] != [("fsync", str(Path(path).parent))]
+        ):
             broken.add("its name was not synced")
         tree = tree or what == "sync"
         if what == "land":
@@ -294,7 +338,9 @@ def broken_order(log: Path, repo: Repo) -> set[str]:
 
 
 @pytest.mark.parametrize("mutant", sample(ORDER, 2))
-def test_the_order_of_writes_is_kept_and_every_step_of_it_is_needed(repo: Repo, mutant: str) -> None:
+def test_the_order_of_writes_is_kept_and_every_step_of_it_is_needed(
+    repo: Repo, mutant: str
+) -> None:
     sabotage, rule = ORDER[mutant]
     repo.plan({"checks": ["test -f T1.txt"]})
     log = repo.outside / "order"
@@ -350,13 +396,20 @@ Supply.ladder = ladder
 
 
 def broken_turns(repo: Repo, sabotage: str) -> set[str]:
-    """What went wrong in three short nights: one without a login, one with a ladder, one with a limit."""
+    """What went wrong in three short nights: one without a login, one with a ladder,
+    one with a limit."""
     say, broken = speaker(repo, MODELS), set()
 
     def worked(project: str, *checks: str, **more: Any) -> list[str]:
         before = len(calls(repo)) if (repo.outside / "calls").exists() else 0
         tasks = [{"id": "T1", "checks": list(checks)}]
-        repo.plan(*tasks, agents={"speaker": ROW}, project=project, limits={"attempts": 2}, **more)
+        repo.plan(
+            *tasks,
+            agents={"speaker": ROW},
+            project=project,
+            limits={"attempts": 2},
+            **more,
+        )
         codes.append(repo.ralph("run", "--no-wait", first=sabotage).returncode)
         return [line.split()[1] for line in calls(repo)[before:]]
 
@@ -364,12 +417,19 @@ def broken_turns(repo: Repo, sabotage: str) -> set[str]:
     worked("login", "test -f T1.txt", agent=f"{say} refused")
     if codes[-1] != 5:
         broken.add("who is not logged in was taken for limited")
-    rungs = worked("ladder", "test -f no", agent=[f"{say} haiku", f"{say} sonnet"], fallback=f"{say} other")
+    rungs = worked(
+        "ladder",
+        "test -f no",
+        agent=[f"{say} haiku", f"{say} sonnet"],
+        fallback=f"{say} other",
+    )
     if "other" in rungs:
         broken.add("the fallback worked what had failed")
     elif rungs != ["haiku", "sonnet"]:
         broken.add("the second rung was never asked")
-    if worked("limit", "test -f T1.txt", agent=f"{say} limited", fallback=f"{say} other") != [
+    if worked(
+        "limit", "test -f T1.txt", agent=f"{say} limited", fallback=f"{say} other"
+    ) != [
         "limited",
         "other",
     ]:
@@ -467,18 +527,35 @@ P("claims", task).write_text(f"{{max(others, default=0) + 1}}\\n")
 
 
 def broken_lanes(repo: Repo, sabotage: str) -> set[str]:
-    """Three tasks at once, each green alone and red beside another one that claims the same: what is broken."""
-    room, twice, log = (repo.outside / name for name in ("in-the-room", "twice", "order"))
+    """Three tasks at once, each green alone and red beside another one that claims the
+    same: what is broken."""
+    room, twice, log = (
+        repo.outside / name for name in ("in-the-room", "twice", "order")
+    )
     alone = f"mkdir {room} || {{ touch {twice}; exit 1; }}; sleep 0.2; rmdir {room}"
     checks = {f"T{n}": CHECKS["claims"].format(task=f"T{n}") for n in (1, 2, 3)}
-    repo.plan(*({"checks": [check]} for check in checks.values()), checks=[NO_CLAIM_TWICE, alone])
+    repo.plan(
+        *({"checks": [check]} for check in checks.values()),
+        checks=[NO_CLAIM_TWICE, alone],
+    )
     first = f"import os\nfrom tests import recorder\nrecorder.install()\n{sabotage}"
-    words = ("run", "-q", "--jobs", "3", "--max-iterations", "9", "--agent", repo.agent(CLAIMS))
+    words = (
+        "run",
+        "-q",
+        "--jobs",
+        "3",
+        "--max-iterations",
+        "9",
+        "--agent",
+        repo.agent(CLAIMS),
+    )
     repo.ralph(*words, first=first, ORDER_LOG=str(log))
     calls = [json.loads(line) for line in log.read_text().splitlines()]
     state = [str(repo.path / name) for name in ("prd.json", "progress.txt")]
     ours = [one for one in calls if one["call"] in ("write", "replace", "land")]
-    writers = {one["pid"] for one in ours if one["path"] in state or one["call"] == "land"}
+    writers = {
+        one["pid"] for one in ours if one["path"] in state or one["call"] == "land"
+    }
     found = {
         "a red commit": bool(red_commits(repo, checks)),
         "two in the room": twice.exists(),

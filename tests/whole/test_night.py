@@ -1,4 +1,5 @@
-"""A night as a whole: what passes and what is blocked, the last check, tasks that cannot be done."""
+"""A night as a whole: what passes and what is blocked, the last check, tasks that
+cannot be done."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ def own(task: str, **more: Any) -> dict[str, Any]:
 
 
 def rechecks(repo: Repo) -> list[tuple[int, bool, list[str]]]:
-    """Each last check: how many attempts there were before it, whether it was green, and what it broke."""
+    """Each last check: how many attempts there were before it, whether it was green,
+    and what it broke."""
     found, attempts = [], 0
     for record in repo.records():
         attempts += record["event"] == "verdict"
@@ -32,36 +34,51 @@ def rechecks(repo: Repo) -> list[tuple[int, bool, list[str]]]:
 
 
 def test_the_last_check_is_in_a_place_made_anew(repo: Repo) -> None:
-    """What setup made in the room, and what an earlier check left there, is not in it."""
-    setup = (
-        f"echo x >> setup.log; pwd >> {repo.outside}/setups; cat setup.log | wc -l >> {repo.outside}/setups"
-    )
+    """What setup made in the room, and what an earlier check left there, is not in
+    it."""
+    setup = f"echo x >> setup.log; pwd >> {repo.outside}/setups; cat setup.log | wc -l >> {repo.outside}/setups"
     repo.write(".gitignore", "*.log\n*.cache\n")
     repo.commit("ignore")
-    check = (
-        f"test -f T1.txt && {{ pwd; ls *.cache 2> /dev/null; touch x.cache; true; }} >> {repo.outside}/checks"
+    check = f"test -f T1.txt && {{ pwd; ls *.cache 2> /dev/null; touch x.cache; true; }} >> {repo.outside}/checks"
+    repo.plan(
+        {"checks": [check]},
+        setup={"run": setup, "when": "package.json"},
+        keep=["*.cache"],
     )
-    repo.plan({"checks": [check]}, setup={"run": setup, "when": "package.json"}, keep=["*.cache"])
     assert repo.run(repo.agent(MAKES))[0] == 0
     places = [str(repo.places / name) for name in ("room-1", "work-1", "room-2")]
-    assert repo.read("../setups").split() == [word for place in places for word in (place, "1")]
+    assert repo.read("../setups").split() == [
+        word for place in places for word in (place, "1")
+    ]
     assert repo.read("../checks").split() == [places[0], places[2]]  # it found no cache
     assert not (repo.places / "room-1").exists()
 
 
-def test_a_check_that_only_a_warm_room_makes_green_is_found_by_the_last_check(repo: Repo) -> None:
-    """T1's product lies in the room, for the plan keeps it; a fresh checkout has none."""
+def test_a_check_that_only_a_warm_room_makes_green_is_found_by_the_last_check(
+    repo: Repo,
+) -> None:
+    """T1's product lies in the room, for the plan keeps it; a fresh checkout has
+    none."""
     repo.write(".gitignore", "built/\n")
     repo.commit("ignore")
-    builds = {"checks": [{"run": "test -f T1.txt && mkdir -p built && touch built/x", "once": True}]}
-    repo.plan(builds, {"checks": ["test -f T2.txt && test -f built/x"]}, keep=["built/"])
-    agent = repo.agent("P(f'{task}.txt').touch()\nif task == 'T2' and attempt == 1: P('b').touch()")
+    builds = {
+        "checks": [
+            {"run": "test -f T1.txt && mkdir -p built && touch built/x", "once": True}
+        ]
+    }
+    repo.plan(
+        builds, {"checks": ["test -f T2.txt && test -f built/x"]}, keep=["built/"]
+    )
+    agent = repo.agent(
+        "P(f'{task}.txt').touch()\nif task == 'T2' and attempt == 1: P('b').touch()"
+    )
     code, summary, _ = repo.run(agent, "--max-iterations", "2")
     assert (code, summary["stop"], repo.passed()) == (3, "limit", ["T1"])
     assert rechecks(repo) == [(2, False, ["T2"])]
 
 
-# How a run ends after T2 broke T1: the exit status, the words it is started with, and what its agent does then.
+# How a run ends after T2 broke T1: the exit status, the words it is started with, and
+# what its agent does then.
 STOPS: dict[str, tuple[int, list[str], str]] = {
     "limit": (3, ["--max-iterations", "2"], ""),
     "once": (3, ["--once", "--task", "T2"], ""),
@@ -77,7 +94,9 @@ STOPS: dict[str, tuple[int, list[str], str]] = {
 
 
 @pytest.mark.parametrize("stop", sample(STOPS, 4))
-def test_before_every_ordinary_stop_what_no_longer_holds_is_set_back(repo: Repo, stop: str) -> None:
+def test_before_every_ordinary_stop_what_no_longer_holds_is_set_back(
+    repo: Repo, stop: str
+) -> None:
     wanted, words, then = STOPS[stop]
     plan(repo, own("T1"), own("T2"), own("T3"), limits={"attempts": 1, "stuck": 1})
     at = "T2" if stop == "asked" else "T3"
@@ -101,10 +120,19 @@ def test_a_run_that_ends_with_a_red_check_of_the_plan_checks_once(repo: Repo) ->
     assert rechecks(repo) == [(1, False, [])]
 
 
-def test_checks_of_tasks_that_did_not_pass_are_no_part_of_the_last_check(repo: Repo) -> None:
-    repo.plan(own("T1"), {"checks": [f"echo x >> {repo.outside}/ran; false"]}, limits={"attempts": 1})
+def test_checks_of_tasks_that_did_not_pass_are_no_part_of_the_last_check(
+    repo: Repo,
+) -> None:
+    repo.plan(
+        own("T1"),
+        {"checks": [f"echo x >> {repo.outside}/ran; false"]},
+        limits={"attempts": 1},
+    )
     code, _, _ = repo.run(repo.agent(MAKES))
-    assert (code, repo.read("../ran")) == (4, "x\nx\nx\n")  # before the work, after it, once more
+    assert (code, repo.read("../ran")) == (
+        4,
+        "x\nx\nx\n",
+    )  # before the work, after it, once more
     assert rechecks(repo) == [(2, True, [])]
 
 
@@ -130,16 +158,28 @@ def test_what_was_set_back_is_worked_in_the_same_run_and_told_why(repo: Repo) ->
     assert rechecks(repo) == [(2, False, ["T1"]), (3, True, [])]
     assert "T1 passed at iteration 1, broken since\n    | " in repo.read("progress.txt")
     told = repo.read("../T1-prompt")
-    assert "it passed at iteration 1, and later work broke it" in told and "T2: task 2" in told
+    assert (
+        "it passed at iteration 1, and later work broke it" in told
+        and "T2: task 2" in told
+    )
     assert "Its work is still there" in told and "put aside" not in told
 
 
 def test_what_is_worked_again_must_keep_what_the_others_passed_by(repo: Repo) -> None:
-    """T3 breaks the two before it, which exclude each other: one of them is left to a person."""
-    repo.plan({"checks": ["grep -q 1 x.txt"]}, {"checks": ["grep -q 2 x.txt"]}, own("T3"))
-    code, summary, _ = repo.run(repo.agent("P('x.txt').write_text(task[1:])\n" + MAKES), timeout=90)
+    """T3 breaks the two before it, which exclude each other: one of them is left to a
+    person."""
+    repo.plan(
+        {"checks": ["grep -q 1 x.txt"]}, {"checks": ["grep -q 2 x.txt"]}, own("T3")
+    )
+    code, summary, _ = repo.run(
+        repo.agent("P('x.txt').write_text(task[1:])\n" + MAKES), timeout=90
+    )
     assert code == 4
-    assert [task["state"] for task in summary["tasks"]] == ["passed", "blocked", "passed"]
+    assert [task["state"] for task in summary["tasks"]] == [
+        "passed",
+        "blocked",
+        "passed",
+    ]
     assert "grep -q 1 x.txt failed" in summary["tasks"][1]["reason"]
     passed, failed = [f"T{i} passed" for i in (1, 2, 3, 1)], ["T2 failed"] * 3
     assert repo.verdicts() == passed + failed and repo.landed("x.txt") == "1"
@@ -149,15 +189,23 @@ def test_what_is_worked_again_must_keep_what_the_others_passed_by(repo: Repo) ->
 
 
 @pytest.mark.parametrize("first", sample([1, 3], 2))
-def test_three_impossible_tasks_in_the_middle_do_not_cost_those_behind_them(repo: Repo, first: int) -> None:
-    """Where something has passed in this run; else three in a row say that nothing will."""
+def test_three_impossible_tasks_in_the_middle_do_not_cost_those_behind_them(
+    repo: Repo, first: int
+) -> None:
+    """Where something has passed in this run; else three in a row say that nothing
+    will."""
     impossible = range(first, first + 3)
-    tasks = [{"checks": ["false"]} if i in impossible else own(f"T{i}") for i in range(1, 8)]
+    tasks = [
+        {"checks": ["false"]} if i in impossible else own(f"T{i}") for i in range(1, 8)
+    ]
     repo.plan(*tasks, limits={"attempts": 1})
     code, summary, _ = repo.run(repo.agent(MAKES), timeout=90)
     assert code == 4
     if first == 1:
-        assert (summary["stop"], repo.verdicts()) == ("stuck", ["T1 failed", "T2 failed", "T3 failed"])
+        assert (summary["stop"], repo.verdicts()) == (
+            "stuck",
+            ["T1 failed", "T2 failed", "T3 failed"],
+        )
     else:
         assert summary["stop"] == "blocked"
         assert repo.passed() == [f"T{i}" for i in (1, 2, 6, 7)]
@@ -176,14 +224,18 @@ def test_so_many_in_a_row_end_the_run_though_something_passed(
 # ---------------------------------------------------------------- people meanwhile
 
 
-def test_the_second_night_begins_with_what_was_merged_and_sees_the_new_task(repo: Repo) -> None:
+def test_the_second_night_begins_with_what_was_merged_and_sees_the_new_task(
+    repo: Repo,
+) -> None:
     repo.plan(own("T1"))
     assert repo.run(repo.agent(MAKES))[0] == 0
     repo.git("merge", "--no-ff", "-m", "merged", "ralph/p")
     repo.write("people.txt", "theirs\n")
     repo.git("add", "people.txt", "prd.json", "progress.txt")
     repo.git("commit", "-qm", "the day")
-    assert repo.ralph("add", "the second", "--check", "test -f second.txt").returncode == 0
+    assert (
+        repo.ralph("add", "the second", "--check", "test -f second.txt").returncode == 0
+    )
     agent = repo.agent(
         "(OUT / 'saw').write_text(P('prd.json').read_text() + P('people.txt').read_text()); P('second.txt').touch()"
     )
@@ -196,36 +248,57 @@ def test_the_second_night_begins_with_what_was_merged_and_sees_the_new_task(repo
     assert (repo.path / "second.txt").exists()
 
 
-def test_a_branch_that_people_went_past_goes_on_from_its_tip_and_says_so(repo: Repo) -> None:
+def test_a_branch_that_people_went_past_goes_on_from_its_tip_and_says_so(
+    repo: Repo,
+) -> None:
     repo.plan(own("T1"), own("T2"))
     assert repo.run(repo.agent(MAKES), "--once")[0] == 0
     repo.write("people.txt", "theirs\n")
     repo.git("add", "people.txt")
     repo.git("commit", "-qm", "the day")
     code, _, printed = repo.run(repo.agent(MAKES))
-    assert code == 0 and "ralph/p continues from its tip; it lacks 1 commit of HEAD" in printed
-    assert [not repo.has_landed("people.txt"), repo.has_landed("T1.txt"), repo.has_landed("T2.txt")] == [
-        True
-    ] * 3
+    assert (
+        code == 0
+        and "ralph/p continues from its tip; it lacks 1 commit of HEAD" in printed
+    )
+    assert [
+        not repo.has_landed("people.txt"),
+        repo.has_landed("T1.txt"),
+        repo.has_landed("T2.txt"),
+    ] == [True] * 3
 
 
-def test_one_task_that_passes_is_no_success_where_a_check_of_the_plan_is_red(repo: Repo) -> None:
+def test_one_task_that_passes_is_no_success_where_a_check_of_the_plan_is_red(
+    repo: Repo,
+) -> None:
     repo.plan({"checks": ["test -f x"]}, {"checks": ["false"]}, checks=["false"])
     code, summary, _ = repo.run(repo.agent("P('x').touch()"), "--task", "T1")
     assert (code, summary["stop"]) == (4, "red-checks")
 
 
-def test_every_task_ends_as_one_commit_on_a_branch_and_home_stays_as_it_was(repo: Repo) -> None:
+def test_every_task_ends_as_one_commit_on_a_branch_and_home_stays_as_it_was(
+    repo: Repo,
+) -> None:
     repo.plan(own("T1"), own("T2"), checks=["test -f a.txt"])
     code, summary, _ = repo.run(repo.agent(MAKES))
-    assert (code, summary["stop"], summary["passed"], summary["total"]) == (0, "complete", 2, 2)
+    assert (code, summary["stop"], summary["passed"], summary["total"]) == (
+        0,
+        "complete",
+        2,
+        2,
+    )
     assert repo.passed() == ["T1", "T2"]
     assert repo.commits() == ["T2: task 2", "T1: task 1"]
     message = repo.git("log", "-1", "--format=%B", "ralph/p~1")
     assert "Ralph-Iteration: 1" in message and "Ralph-Agent: " in message
     assert repo.git("show", "--format=", "--name-only", "ralph/p").split() == ["T2.txt"]
     assert repo.git("branch", "--show-current").strip() == "main"
-    assert repo.git("status", "--porcelain").split() == ["??", "prd.json", "??", "progress.txt"]
+    assert repo.git("status", "--porcelain").split() == [
+        "??",
+        "prd.json",
+        "??",
+        "progress.txt",
+    ]
     assert not (repo.path / "T1.txt").exists()
     assert not repo.alive()
 
@@ -258,23 +331,44 @@ def test_the_second_attempt_sees_the_first_failure_and_passes(repo: Repo) -> Non
     assert code == 0
     assert repo.verdicts() == ["T1 failed", "T1 passed"]
     second = repo.read("../prompt2")
-    for needed in ("attempt 2 of 3", "a bad word", "`words`", "writing a bad word", "words are checked"):
+    for needed in (
+        "attempt 2 of 3",
+        "a bad word",
+        "`words`",
+        "writing a bad word",
+        "words are checked",
+    ):
         assert needed in second
 
 
-def test_parked_work_has_the_plan_and_the_rulebook_as_they_are_in_git(repo: Repo) -> None:
+def test_parked_work_has_the_plan_and_the_rulebook_as_they_are_in_git(
+    repo: Repo,
+) -> None:
     repo.plan({"checks": ["false"]}, limits={"attempts": 2})
     repo.write("AGENTS.md", "Be brief.\n")
     repo.commit("the plan is in git")
-    assert repo.run(repo.agent("P('w').write_text(str(time.time())); P('prd.json').write_text('{}')"))[0] == 4
-    parked = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph/parked").split()
+    assert (
+        repo.run(
+            repo.agent(
+                "P('w').write_text(str(time.time())); P('prd.json').write_text('{}')"
+            )
+        )[0]
+        == 4
+    )
+    parked = repo.git(
+        "for-each-ref", "--format=%(refname)", "refs/ralph/parked"
+    ).split()
     assert len(parked) == 2  # that of the last attempt, and what lay there before it
     for ref in parked:
         assert repo.git("diff", "--name-only", f"{ref}^", ref) == "w\n"
 
 
-def test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked(repo: Repo) -> None:
-    repo.plan({**own("T1"), "priority": 1}, {"dependsOn": ["T1"], **own("T2")}, own("T3"))
+def test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked(
+    repo: Repo,
+) -> None:
+    repo.plan(
+        {**own("T1"), "priority": 1}, {"dependsOn": ["T1"], **own("T2")}, own("T3")
+    )
     agent = repo.agent(
         """
         P(f"{task}.txt").write_text("good" if task == "T3" else f"bad {attempt}")
@@ -286,11 +380,16 @@ def test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked(repo: R
     assert repo.verdicts() == ["T1 failed", "T1 failed", "T1 failed", "T3 passed"]
     states = {task["id"]: task["state"] for task in summary["tasks"]}
     assert states == {"T1": "blocked", "T2": "waiting", "T3": "passed"}
-    assert "3 failed attempts" in json.loads(repo.read("prd.json"))["userStories"][0]["blocked"]
+    assert (
+        "3 failed attempts"
+        in json.loads(repo.read("prd.json"))["userStories"][0]["blocked"]
+    )
     assert not repo.has_landed("T1.txt") and repo.has_landed("T3.txt")
     parked = repo.records("verdict")[2]["parked"]
     assert repo.git("show", f"{parked}:T1.txt") == "bad 3"
-    before = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph/parked/**/0003-T1-before").strip()
+    before = repo.git(
+        "for-each-ref", "--format=%(refname)", "refs/ralph/parked/**/0003-T1-before"
+    ).strip()
     assert repo.git("show", f"{before}:T1.txt") == "bad 2"
 
     assert repo.ralph("retry", "T1", "--answer", "write good").returncode == 0
@@ -301,31 +400,46 @@ def test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked(repo: R
 
 def test_checks_marked_once_are_not_run_at_the_end(repo: Repo) -> None:
     repo.plan(
-        {"checks": [{"run": "test ! -f a.txt", "once": True}]}, {"checks": ["test -f a.txt && test -f b"]}
+        {"checks": [{"run": "test ! -f a.txt", "once": True}]},
+        {"checks": ["test -f a.txt && test -f b"]},
     )
-    agent = repo.agent('P("a.txt").unlink() if task == "T1" else (P("a.txt").touch(), P("b").touch())')
+    agent = repo.agent(
+        'P("a.txt").unlink() if task == "T1" else (P("a.txt").touch(), P("b").touch())'
+    )
     code, _, _ = repo.run(agent)
     assert (code, repo.passed()) == (0, ["T1", "T2"])
 
 
 def test_a_task_does_not_start_in_anothers_leftovers(repo: Repo) -> None:
     repo.plan(own("T1"), own("T2"))
-    agent = repo.agent("P(f'{task}-half.txt').touch()\nif task == 'T2': P('T2.txt').write_text('good')")
+    agent = repo.agent(
+        "P(f'{task}-half.txt').touch()\nif task == 'T2': P('T2.txt').write_text('good')"
+    )
     assert repo.run(agent, "--once", "--task", "T1")[0] == 3
     assert repo.run(agent, "--once", "--task", "T2")[0] == 0
-    assert repo.git("diff", "--name-only", "main", "ralph/p").split() == ["T2-half.txt", "T2.txt"]
-    agent = repo.agent("P('T1.txt').write_text('good' if P('T1-half.txt').exists() else '')")
+    assert repo.git("diff", "--name-only", "main", "ralph/p").split() == [
+        "T2-half.txt",
+        "T2.txt",
+    ]
+    agent = repo.agent(
+        "P('T1.txt').write_text('good' if P('T1-half.txt').exists() else '')"
+    )
     assert repo.run(agent, "--once", "--task", "T1")[0] == 0  # its own were not lost
 
 
-def test_blocking_a_task_does_not_undo_what_passed_since_its_first_attempt(repo: Repo) -> None:
+def test_blocking_a_task_does_not_undo_what_passed_since_its_first_attempt(
+    repo: Repo,
+) -> None:
     repo.plan(own("T1"), own("T2"), own("T3"), limits={"attempts": 2})
     bad = repo.agent('P(f"{task}.txt").write_text("bad" if task == "T1" else "good")')
     assert repo.run(bad, "--once", "--task", "T1")[0] == 3
     assert repo.run(bad, "--once", "--task", "T2")[0] == 0
     assert repo.run(bad)[0] == 4
     assert repo.passed() == ["T2", "T3"]
-    assert repo.git("diff", "--name-only", "main", "ralph/p").split() == ["T2.txt", "T3.txt"]
+    assert repo.git("diff", "--name-only", "main", "ralph/p").split() == [
+        "T2.txt",
+        "T3.txt",
+    ]
     assert repo.landed("T2.txt") == "good"
 
 
@@ -333,9 +447,7 @@ def test_old_transcripts_go_before_the_next_attempt(repo: Repo) -> None:
     repo.plan({"checks": ["test -e seen"]})
     for number in range(9951, 10_011):
         repo.write(f".ralph/log/{number}-T1.out", "")
-    seen = (
-        f"P('seen').write_text(' '.join(path.name for path in P('{repo.path}/.ralph/log').glob('*-T1.out')))"
-    )
+    seen = f"P('seen').write_text(' '.join(path.name for path in P('{repo.path}/.ralph/log').glob('*-T1.out')))"
     assert repo.run(repo.agent(seen))[0] == 0
     kept = {int(name.partition("-")[0]) for name in repo.landed("seen").split()}
     assert kept == {1, *range(9962, 10_011)}

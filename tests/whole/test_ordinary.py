@@ -1,7 +1,9 @@
-"""Ordinary repositories, each odd in one way: doing nothing is a no-op, and one changed line is all that lands.
+"""Ordinary repositories, each odd in one way: doing nothing is a no-op, and one changed
+line is all that lands.
 
-The oracle is git itself: the same edit and `git add` of that file in a fresh clone. Where git would then do more
-than the edit says (turn the other lines' ends), ralph may land the edited line alone.
+The oracle is git itself: the same edit and `git add` of that file in a fresh clone.
+Where git would then do more than the edit says (turn the other lines' ends), ralph may
+land the edited line alone.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ def behind(clean: str, smudge: str = "cat", required: str = "false") -> str:
     """A filter of the person's, called f."""
     settings = {"clean": clean, "smudge": smudge, "required": required}
     return "".join(
-        f"git config --global filter.f.{key} {shlex.quote(value)}; " for key, value in settings.items()
+        f"git config --global filter.f.{key} {shlex.quote(value)}; "
+        for key, value in settings.items()
     )
 
 
@@ -104,30 +107,40 @@ NAMES = {
 REPOSITORIES = {
     "no oddity": Odd(PLAIN),
     "a tracked .ralph": Odd(f"{LINES}echo '*' > .ralph/.gitignore; git add -f .ralph; git commit -qm odd", ".ralph/PROMPT.md"),
-    "CRLF in a blob that is text": Odd(stored(CRLF, "text")),  # git turns the whole file
+    # git turns the whole file
+    "CRLF in a blob that is text": Odd(stored(CRLF, "text")),
     "CRLF in a blob, text=auto": Odd(stored(CRLF, "text=auto")),
     "CRLF in a blob, eol=crlf": Odd(stored(CRLF, "text eol=crlf")),  # the whole file
     "CRLF in a blob, eol=lf": Odd(stored(CRLF, "text eol=lf")),  # the whole file
-    "CRLF in a blob that setup touches": with_setup("touch *.txt", stored(CRLF, "text")),  # the whole file
+    # the whole file
+    "CRLF in a blob that setup touches": with_setup("touch *.txt", stored(CRLF, "text")),
     "LF, eol=crlf": Odd(attributed("text eol=crlf")),
     "LF, eol=lf": Odd(attributed("text eol=lf")),
-    "mixed line ends in a blob that is text": Odd(stored(MIXED, "text")),  # the lines with CR, too
-    "mixed line ends in a blob, eol=crlf": Odd(stored(MIXED, "text eol=crlf")),  # the same
+    # the lines with CR, too
+    "mixed line ends in a blob that is text": Odd(stored(MIXED, "text")),
+    # the same
+    "mixed line ends in a blob, eol=crlf": Odd(stored(MIXED, "text eol=crlf")),
     "autocrlf=true": Odd(PLAIN + "git config --global core.autocrlf true"),
     "autocrlf=true and CRLF": Odd(CRLF + COMMIT + "git config --global core.autocrlf true"),
     "autocrlf=input": Odd(CRLF + COMMIT + "git config --global core.autocrlf input"),
     "ident": Odd(attributed("ident", LINES + "echo '$Id$' >> odd.txt; ")),
-    "ident, written out in the blob": Odd(stored(f"{LINES}echo '{NOTED}' >> odd.txt; ", "ident")),  # $Id$
+    # $Id$
+    "ident, written out in the blob": Odd(stored(f"{LINES}echo '{NOTED}' >> odd.txt; ", "ident")),
     "an encoding of the working tree": Odd(attributed("working-tree-encoding=UTF-16LE", r"printf 't\0w\0o\0\n\0' > odd.txt; "), old="two".encode("utf-16-le"), new="TWO".encode("utf-16-le")),
-    "an encoding that the blob has": Odd(stored(r"printf '\377\376t\0w\0o\0\n\0' > odd.txt; ", "working-tree-encoding=UTF-16"), old="two".encode("utf-16-le"), new="TWO".encode("utf-16-le"), green="'TWO' in open(FILE, encoding='utf-16').read()"),  # to UTF-8
+    # to UTF-8
+    "an encoding that the blob has": Odd(stored(r"printf '\377\376t\0w\0o\0\n\0' > odd.txt; ", "working-tree-encoding=UTF-16"), old="two".encode("utf-16-le"), new="TWO".encode("utf-16-le"), green="'TWO' in open(FILE, encoding='utf-16').read()"),
     "clean sorts": Odd(behind("LC_ALL=C sort") + attributed("filter=f")),
-    "clean sorts, and the blob is not": Odd(stored(LINES, "filter=f") + "; " + behind("LC_ALL=C sort")),  # all lines
-    "clean strips": Odd(behind("grep -v '^#'") + stored(LINES + "echo '# x' >> odd.txt; ", "filter=f")),  # the comment
-    "smudge adds a line, and clean leaves it": Odd(behind("cat", "cat; echo added") + attributed("filter=f")),  # it lands
+    # all lines
+    "clean sorts, and the blob is not": Odd(stored(LINES, "filter=f") + "; " + behind("LC_ALL=C sort")),
+    # the comment
+    "clean strips": Odd(behind("grep -v '^#'") + stored(LINES + "echo '# x' >> odd.txt; ", "filter=f")),
+    # it lands
+    "smudge adds a line, and clean leaves it": Odd(behind("cat", "cat; echo added") + attributed("filter=f")),
     "smudge adds a random line, and clean strips it": Odd(behind("grep -v '^@'", "cat; echo @$$") + attributed("filter=f")),
     "clean adds a random line": Odd(behind("cat; echo @$$") + attributed("filter=f"), exact=False),
     "pointers to large files": Odd(LFS + attributed("filter=f")),
-    "large files that are no pointers": Odd(stored(LINES, "filter=f") + "; " + LFS),  # becomes one
+    # becomes one
+    "large files that are no pointers": Odd(stored(LINES, "filter=f") + "; " + LFS),
     "a program": Odd(PROGRAM),
     "a program, fileMode=false": Odd(PROGRAM + "git config core.fileMode false"),
     "every file a program on disk": with_setup("chmod 755 more.txt"),
@@ -145,7 +158,8 @@ REPOSITORIES = {
     "ignored everywhere": Odd(PLAIN + "echo '*.txt' > ../excludes; git config --global core.excludesFile $PWD/../excludes"),
     ".worktreeinclude over tracked names": Odd(PLAIN + "echo '*.txt' > .gitignore; echo '*.txt' > .worktreeinclude; git add .; git commit -qm i; echo mine > odd.txt; echo mine > more.txt; echo mine > own.txt"),
     "setup edits a file": with_setup("echo setup > more.txt"),
-    "setup edits the file of the task": with_setup("echo setup >> odd.txt", again=False),  # its line, too
+    # its line, too
+    "setup edits the file of the task": with_setup("echo setup >> odd.txt", again=False),
     "setup writes the time into a file": with_setup("date +%s%N > more.txt", again=False),
     "setup deletes a file": with_setup("rm -f more.txt"),
     "setup makes a file a link": with_setup("ln -sf a.txt more.txt"),
@@ -177,7 +191,9 @@ REPOSITORIES = {
 
 def made(repo: Repo, odd: Odd) -> None:
     """Make it, with settings of the person's own that hold for every repository."""
-    settings = repo.write("../gitconfig", "[user]\nname = Test\nemail = test@example.invalid\n")
+    settings = repo.write(
+        "../gitconfig", "[user]\nname = Test\nemail = test@example.invalid\n"
+    )
     (repo.outside / "lfs").mkdir()
     repo.env |= {
         "GIT_CONFIG_GLOBAL": str(settings.resolve()),
@@ -185,7 +201,13 @@ def made(repo: Repo, odd: Odd) -> None:
         "FILE": odd.file,
     }
     script = f'mkdir -p "$(dirname "./$FILE")"; {odd.make}'.rstrip("; ") + "\npwd"
-    done = subprocess.run(["sh", "-ec", script], cwd=repo.path, env=repo.env, capture_output=True, text=True)
+    done = subprocess.run(
+        ["sh", "-ec", script],
+        cwd=repo.path,
+        env=repo.env,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     repo.path = Path(done.stdout.splitlines()[-1])
 
@@ -212,11 +234,14 @@ def change(name, old, new):
     with open(name, "rb") as file: data = file.read()
     with open(name, "wb") as file: file.write(data.replace(old, new))
 """
-SIGN_OF_LIFE = '{"type":"assistant","message":{"content":[{"type":"text","text":"hm"}]}}'
+SIGN_OF_LIFE = (
+    '{"type":"assistant","message":{"content":[{"type":"text","text":"hm"}]}}'
+)
 
 WORKS = "works, and makes a new file"
 
-# How an agent ends that has done nothing, and the verdict on it; a provider's limit ends the run.
+# How an agent ends that has done nothing, and the verdict on it; a provider's limit
+# ends the run.
 ENDINGS = {
     WORKS: ("P('worked').touch(); print(RESULT)", "passed"),
     "ends well": ("print(RESULT)", "no-op"),
@@ -235,7 +260,9 @@ ENDINGS = {
 def agent(repo: Repo, odd: Odd, script: str, **names: object) -> str:
     """An agent that reports as Claude does, and has HANDS and these names at hand."""
     recorded = (ROOT / "tests/recordings/claude/sub_limit.txt").read_text()
-    limited = re.sub(r'"resetsAt":\d+', f'"resetsAt":{int(time.time()) + 9000}', recorded)
+    limited = re.sub(
+        r'"resetsAt":\d+', f'"resetsAt":{int(time.time()) + 9000}', recorded
+    )
     names |= {
         "RESULT": RESULT,
         "SIGN_OF_LIFE": SIGN_OF_LIFE,
@@ -251,9 +278,14 @@ def known(odd: Odd, **names: object) -> str:
 
 
 def endings(number: int) -> list[str]:
-    """How agents end in the repository of this number; `make test-crash` tries them all in each."""
+    """How agents end in the repository of this number; `make test-crash` tries them all
+    in each."""
     every = [name for name in ENDINGS if name != WORKS]
-    return every if WHOLE else [name for at, name in enumerate(every) if (at - number) % 5 == 0]
+    return (
+        every
+        if WHOLE
+        else [name for at, name in enumerate(every) if (at - number) % 5 == 0]
+    )
 
 
 @pytest.mark.parametrize("name", sample(REPOSITORIES, 8))
@@ -261,27 +293,54 @@ def test_doing_nothing_is_a_no_op(repo: Repo, name: str) -> None:
     odd = REPOSITORIES[name]
     made(repo, odd)
     base = repo.git("rev-parse", "HEAD").strip()
-    does_work = {"runs setup again"} if not odd.again else {"commits"} if not odd.exact else set()
-    tried = [how for how in endings([*REPOSITORIES].index(name)) if how not in does_work]
-    tried.insert(1, WORKS)  # for where nothing passes the third blocked task is the last
+    does_work = (
+        {"runs setup again"}
+        if not odd.again
+        else {"commits"}
+        if not odd.exact
+        else set()
+    )
+    tried = [
+        how for how in endings([*REPOSITORIES].index(name)) if how not in does_work
+    ]
+    tried.insert(
+        1, WORKS
+    )  # for where nothing passes the third blocked task is the last
     limits = {"attempts": 1, "stuck": 99}
-    plan(repo, *({"title": how} for how in tried), **{"checks": ["true"], **odd.plan}, limits=limits)
-    does = agent(repo, odd, "exec(DOES[int(task[1:]) - 1])", DOES=[ENDINGS[how][0] for how in tried])
+    plan(
+        repo,
+        *({"title": how} for how in tried),
+        **{"checks": ["true"], **odd.plan},
+        limits=limits,
+    )
+    does = agent(
+        repo,
+        odd,
+        "exec(DOES[int(task[1:]) - 1])",
+        DOES=[ENDINGS[how][0] for how in tried],
+    )
     words = ("--agent-timeout", "3s") if "hangs" in tried else ()
     code, _, said = repo.run(does, "--no-wait", *words)
     verdicts = [record["verdict"] for record in repo.records("verdict")]
-    assert dict(zip(tried, verdicts, strict=True)) == {how: ENDINGS[how][1] for how in tried}, said
+    assert dict(zip(tried, verdicts, strict=True)) == {
+        how: ENDINGS[how][1] for how in tried
+    }, said
     assert (code, repo.passed()) == (75 if "is limited" in tried else 4, ["T2"]), said
     assert repo.commits(since=base) == [f"T2: {WORKS}"]
     assert repo.git("diff-tree", "-r", "--name-only", base, "ralph/p") == "worked\n"
 
 
 def as_git_has_it(repo: Repo, odd: Odd, base: str) -> set[str]:
-    """The trees with the task's edit: as `git add` makes it in a fresh clone, which may turn the other lines as
-    well, and the one with the edited line alone in what is stored."""
+    """The trees with the task's edit: as `git add` makes it in a fresh clone, which may
+    turn the other lines as well, and the one with the edited line alone in what is
+    stored."""
     clone = repo.outside / "clone"
-    local = repo.git("config", "--local", "--get-regexp", r"^core\.(filemode|ignorecase|symlinks)$").split()
-    settings = [f"-c{key}={value}" for key, value in zip(local[::2], local[1::2], strict=True)]
+    local = repo.git(
+        "config", "--local", "--get-regexp", r"^core\.(filemode|ignorecase|symlinks)$"
+    ).split()
+    settings = [
+        f"-c{key}={value}" for key, value in zip(local[::2], local[1::2], strict=True)
+    ]
     repo.git("clone", "-q", "--no-checkout", *settings, str(repo.path), str(clone))
     git = ("--literal-pathspecs", "-C", str(clone))
     own = Path(repo.git("rev-parse", "--git-path", "info/attributes").strip())
@@ -298,7 +357,9 @@ def as_git_has_it(repo: Repo, odd: Odd, base: str) -> set[str]:
         subprocess.run(argv, cwd=clone, env=repo.env, check=True)
     repo.git(*git, "add", "-A", "--", odd.file)
     added = repo.git(*git, "write-tree")
-    entry = repo.git(*git, "ls-tree", "--format=%(objectmode) %(objectname)", base, "--", odd.file)
+    entry = repo.git(
+        *git, "ls-tree", "--format=%(objectmode) %(objectname)", base, "--", odd.file
+    )
     if odd.work != Odd.work or not entry:
         return {added}
     mode, blob = entry.split()
@@ -306,34 +367,58 @@ def as_git_has_it(repo: Repo, odd: Odd, base: str) -> set[str]:
         ["git", "cat-file", "blob", blob], cwd=clone, capture_output=True, check=True
     ).stdout
     (repo.outside / "edited").write_bytes(stored.replace(odd.old, odd.new))
-    edited = repo.git(*git, "hash-object", "-w", "--no-filters", str(repo.outside / "edited")).strip()
+    edited = repo.git(
+        *git, "hash-object", "-w", "--no-filters", str(repo.outside / "edited")
+    ).strip()
     repo.git(*git, "update-index", "--cacheinfo", f"{mode},{edited},{odd.file}")
     return {added, repo.git(*git, "write-tree")}
 
 
 @pytest.mark.parametrize("name", sample(REPOSITORIES, 8))
-def test_a_change_of_one_line_lands_as_git_has_it_and_nothing_else_does(repo: Repo, name: str) -> None:
+def test_a_change_of_one_line_lands_as_git_has_it_and_nothing_else_does(
+    repo: Repo, name: str
+) -> None:
     odd = REPOSITORIES[name]
     made(repo, odd)
     base = repo.git("rev-parse", "HEAD").strip()
-    check = repo.write("../check.py", f"import os, sys\n{known(odd)}sys.exit(not ({odd.green}))\n").resolve()
-    plan(repo, {"checks": [f"{sys.executable} -IS {check}"]}, **{"checks": ["true"], **odd.plan})
+    check = repo.write(
+        "../check.py", f"import os, sys\n{known(odd)}sys.exit(not ({odd.green}))\n"
+    ).resolve()
+    plan(
+        repo,
+        {"checks": [f"{sys.executable} -IS {check}"]},
+        **{"checks": ["true"], **odd.plan},
+    )
     code, _, said = repo.run(agent(repo, odd, f"{odd.work}\nprint(RESULT)"))
-    assert (code, repo.passed(), repo.commits(since=base)) == (0, ["T1"], ["T1: task 1"]), said
+    assert (code, repo.passed(), repo.commits(since=base)) == (
+        0,
+        ["T1"],
+        ["T1: task 1"],
+    ), said
     if odd.exact:
         assert repo.git("rev-parse", "ralph/p^{tree}") in as_git_has_it(repo, odd, base)
     else:
-        assert repo.git("diff-tree", "-r", "--name-only", base, "ralph/p") == f"{odd.file}\n"
+        assert (
+            repo.git("diff-tree", "-r", "--name-only", base, "ralph/p")
+            == f"{odd.file}\n"
+        )
 
 
 @pytest.mark.parametrize("name", sample(REPOSITORIES, 12))
-def test_what_lands_from_three_rooms_is_what_git_has_of_each(repo: Repo, name: str) -> None:
+def test_what_lands_from_three_rooms_is_what_git_has_of_each(
+    repo: Repo, name: str
+) -> None:
     """The change of one line beside two new files, by three workers at once."""
     odd = REPOSITORIES[name]
     made(repo, odd)
     base = repo.git("rev-parse", "HEAD").strip()
-    check = repo.write("../check.py", f"import os, sys\n{known(odd)}sys.exit(not ({odd.green}))\n").resolve()
-    own = [{"checks": [f"{sys.executable} -IS {check}"]}, *({"checks": [f"test -e {one}"]} for one in "bc")]
+    check = repo.write(
+        "../check.py", f"import os, sys\n{known(odd)}sys.exit(not ({odd.green}))\n"
+    ).resolve()
+    own = [
+        {"checks": [f"{sys.executable} -IS {check}"]},
+        *({"checks": [f"test -e {one}"]} for one in "bc"),
+    ]
     plan(repo, *own, **{"checks": ["true"], **odd.plan})
     does = f"if task == 'T1': {odd.work}\nelse: P('abc'[int(task[1:]) - 1]).touch()\nprint(RESULT)"
     code, _, said = repo.run(agent(repo, odd, does), "--jobs", "3", "--rooms", "3")
@@ -344,13 +429,20 @@ def test_what_lands_from_three_rooms_is_what_git_has_of_each(repo: Repo, name: s
     clone = ("-C", str(repo.outside / "clone"))
     if odd.exact:
         trees = as_git_has_it(repo, odd, base)
-        assert edit in [repo.git(*clone, "diff-tree", "-r", base, tree.strip()) for tree in trees]
+        assert edit in [
+            repo.git(*clone, "diff-tree", "-r", base, tree.strip()) for tree in trees
+        ]
     assert len(landed) == 3
 
 
 def test_files_of_a_persons_own_in_ralphs_folder_stay_as_they_are(repo: Repo) -> None:
     """Tracked ones and others, whatever they are called."""
-    names = [".ralph/PROMPT.md", ".ralph/.gitignore", ".ralph/17-ideas.md", ".ralph/log.md"]
+    names = [
+        ".ralph/PROMPT.md",
+        ".ralph/.gitignore",
+        ".ralph/17-ideas.md",
+        ".ralph/log.md",
+    ]
     for name in names:
         repo.write(name, "mine\n")
     repo.git("add", "-f", *names[:2])

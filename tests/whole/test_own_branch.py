@@ -1,4 +1,5 @@
-"""ralph's own branch, on which nobody sits: the landed commit is the commit point, log and marks follow from it."""
+"""ralph's own branch, on which nobody sits: the landed commit is the commit point, log
+and marks follow from it."""
 
 from __future__ import annotations
 
@@ -20,14 +21,22 @@ def tip(repo: Repo, name: str = "ralph/p") -> str:
 
 def sh(repo: Repo, script: str) -> None:
     """What a person does in a shell at home."""
-    done = subprocess.run(["sh", "-ec", script], cwd=repo.path, env=repo.env, capture_output=True, text=True)
+    done = subprocess.run(
+        ["sh", "-ec", script],
+        cwd=repo.path,
+        env=repo.env,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
 
 
 # ---------------------------------------------------------------- a person at work
 
 
-def test_on_a_feature_branch_files_branch_and_edits_of_a_person_stay_until_they_land_it(repo: Repo) -> None:
+def test_on_a_feature_branch_files_branch_and_edits_of_a_person_stay_until_they_land_it(
+    repo: Repo,
+) -> None:
     sh(repo, "git switch -qc feature; echo mine > a.txt; echo mine > T2.txt")
     repo.plan(*map(own, ("T1", "T2", "T3")))
     feature, before = tip(repo, "feature"), home_of(repo)
@@ -37,7 +46,10 @@ def test_on_a_feature_branch_files_branch_and_edits_of_a_person_stay_until_they_
     assert repo.commits(since="feature") == ["T3: task 3", "T2: task 2", "T1: task 1"]
     assert (tip(repo, "feature"), changed(before, home_of(repo))) == (feature, [])
     refused = repo.ralph("land")
-    assert (refused.returncode, tip(repo, "feature")) == (4, feature) and "T2.txt" in refused.stdout
+    assert (refused.returncode, tip(repo, "feature")) == (
+        4,
+        feature,
+    ) and "T2.txt" in refused.stdout
     assert [repo.read(name) for name in ("a.txt", "T2.txt")] == ["mine\n", "mine\n"]
     sh(repo, "rm T2.txt; git checkout -q a.txt")
     landed = repo.ralph("land")
@@ -49,18 +61,28 @@ SEATS = {
     "the branch of an option": ("git switch -qc mine", ["--branch", "mine"], {}),
     "the branch of the plan": ("git switch -qc mine", [], {"branchName": "mine"}),
     "ralph's own branch": ("git switch -qc ralph/p", [], {}),
-    "ralph's own branch in another worktree": ("git worktree add -qb ralph/p ../tree", [], {}),
+    "ralph's own branch in another worktree": (
+        "git worktree add -qb ralph/p ../tree",
+        [],
+        {},
+    ),
 }
 
 
 @pytest.mark.parametrize("seat", sample(SEATS, 2))
-def test_a_branch_that_somebody_has_checked_out_is_refused_at_the_start(repo: Repo, seat: str) -> None:
+def test_a_branch_that_somebody_has_checked_out_is_refused_at_the_start(
+    repo: Repo, seat: str
+) -> None:
     script, words, top = SEATS[seat]
     sh(repo, script)
     repo.plan(own("T1"), **top)
     before = home_of(repo)
     done = repo.ralph("run", "--agent", repo.agent(COUNTS), *words)
-    assert done.returncode == 2 and "git switch" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 2
+        and "git switch" in done.stderr
+        and "Traceback" not in done.stderr
+    )
     assert not changed(before, home_of(repo)) and not (repo.outside / "ran").exists()
 
 
@@ -71,7 +93,9 @@ def test_a_worktree_whose_folder_is_gone_is_nobodys_seat(repo: Repo) -> None:
     assert (code, repo.passed(), repo.has_landed("T1.txt")) == (0, ["T1"], True), said
 
 
-WAITS = f"(OUT / 'on').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.02)\n{COUNTS}"
+WAITS = (
+    f"(OUT / 'on').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.02)\n{COUNTS}"
+)
 
 
 # What ends the wait for a free branch, and the run's exit status.
@@ -84,14 +108,28 @@ ENDS: dict[str, tuple[Callable[[Repo, subprocess.Popen[str]], object], int]] = {
 }
 
 
-@pytest.mark.parametrize(("how", "jobs"), sample(itertools.product(ENDS, ("1", "3")), 3))
-def test_verified_work_waits_while_somebody_sits_on_the_branch(repo: Repo, how: str, jobs: str) -> None:
-    """Nothing lands under their hands, and nobody is paid twice for it, whatever ends the wait."""
+@pytest.mark.parametrize(
+    ("how", "jobs"), sample(itertools.product(ENDS, ("1", "3")), 3)
+)
+def test_verified_work_waits_while_somebody_sits_on_the_branch(
+    repo: Repo, how: str, jobs: str
+) -> None:
+    """Nothing lands under their hands, and nobody is paid twice for it, whatever ends
+    the wait."""
     ends, exit = ENDS[how]
     repo.plan(*map(own, ("T1", "T2", "T3")))
     limit = ["--max-hours", "5s"] if exit == 4 else []
     told = f"cat >> {repo.outside}/told"
-    words = ("run", "--agent", repo.agent(WAITS), "--jobs", jobs, "--notify", told, *limit)
+    words = (
+        "run",
+        "--agent",
+        repo.agent(WAITS),
+        "--jobs",
+        jobs,
+        "--notify",
+        told,
+        *limit,
+    )
     night = repo.start(*words, first=LOOKS_OFTEN)
     repo.wait_for("../on")
     sh(repo, "git switch -q ralph/p; echo mine > a.txt")
@@ -99,12 +137,19 @@ def test_verified_work_waits_while_somebody_sits_on_the_branch(repo: Repo, how: 
     repo.wait_for("../told")
     work = repo.git("for-each-ref", "--format=%(objectname)", "refs/ralph").split()
     assert any(
-        repo.git("ls-tree", "--name-only", commit, "--", "T1.txt", "T2.txt", "T3.txt") for commit in work
+        repo.git("ls-tree", "--name-only", commit, "--", "T1.txt", "T2.txt", "T3.txt")
+        for commit in work
     )
-    assert (tip(repo), repo.passed(), repo.read("a.txt")) == (tip(repo, "main"), [], "mine\n")
+    assert (tip(repo), repo.passed(), repo.read("a.txt")) == (
+        tip(repo, "main"),
+        [],
+        "mine\n",
+    )
     ends(repo, night)
     said, _ = night.communicate(timeout=60)
-    assert night.returncode == exit and "git switch -" in said and "! ;" not in said, said
+    assert night.returncode == exit and "git switch -" in said and "! ;" not in said, (
+        said
+    )
     if exit:
         assert (tip(repo), repo.passed()) == (tip(repo, "main"), [])
         sh(repo, "git switch -q -")
@@ -114,7 +159,9 @@ def test_verified_work_waits_while_somebody_sits_on_the_branch(repo: Repo, how: 
     assert sorted(repo.read("../ran").split()) == ["T1", "T2", "T3"], said
 
 
-def test_what_was_green_before_somebody_moved_the_branch_must_be_green_again(repo: Repo) -> None:
+def test_what_was_green_before_somebody_moved_the_branch_must_be_green_again(
+    repo: Repo,
+) -> None:
     """Also where ralph is cut off while it checks the work on the new tip."""
     home = f"git --git-dir={repo.path}/.git"
     commits = repo.program(
@@ -132,13 +179,20 @@ def test_what_was_green_before_somebody_moved_the_branch_must_be_green_again(rep
     agent = repo.agent(MAKES + COUNTS)
     code, _, said = repo.run(agent)
     assert (code, repo.verdicts()) == (0, ["T1 interrupted", "T1 passed"]), said
-    assert repo.commits() == ["T1: task 1", "person"] and len(repo.read("../looks").split()) > 2
+    assert (
+        repo.commits() == ["T1: task 1", "person"]
+        and len(repo.read("../looks").split()) > 2
+    )
 
 
 def test_a_branch_with_an_equals_sign_in_its_name_lands(repo: Repo) -> None:
     repo.plan(own("T1"), branchName="ralph/a=b")
     code, _, said = repo.run(repo.agent(MAKES))
-    assert (code, repo.passed(), repo.has_landed("T1.txt", "ralph/a=b")) == (0, ["T1"], True), said
+    assert (code, repo.passed(), repo.has_landed("T1.txt", "ralph/a=b")) == (
+        0,
+        ["T1"],
+        True,
+    ), said
 
 
 # ---------------------------------------------------------------- marks that got lost
@@ -162,22 +216,32 @@ def test_a_pass_whose_commit_is_on_the_branch_stays_one_whatever_happens_to_the_
     sh(repo, deed)
     assert repo.passed() == []
     code, _, said = repo.run(agent)
-    assert (code, repo.passed(), repo.read("../ran")) == (0, ["T1", "T2"], "T1 T2 "), said
+    assert (code, repo.passed(), repo.read("../ran")) == (0, ["T1", "T2"], "T1 T2 "), (
+        said
+    )
     assert said.count("marked again") == 2
 
 
-def test_a_pass_that_an_old_buffer_takes_back_at_night_is_marked_again(repo: Repo) -> None:
+def test_a_pass_that_an_old_buffer_takes_back_at_night_is_marked_again(
+    repo: Repo,
+) -> None:
     repo.plan(own("T1"), own("T2"), own("T3"))
     home = str(repo.path / "prd.json")
     deed = f"old = P({home!r}).read_text().replace('true', 'false')\nif task == 'T2': P({home!r}).write_text(old)"
     code, _, said = repo.run(repo.agent(f"{COUNTS}\n{deed}"))
-    assert (code, repo.passed(), repo.read("../ran")) == (0, ["T1", "T2", "T3"], "T1 T2 T3 "), said
+    assert (code, repo.passed(), repo.read("../ran")) == (
+        0,
+        ["T1", "T2", "T3"],
+        "T1 T2 T3 ",
+    ), said
 
 
 # ---------------------------------------------------------------- a branch that moves
 
 
-def test_a_branch_that_was_squashed_into_main_begins_again_there_and_its_commits_stay(repo: Repo) -> None:
+def test_a_branch_that_was_squashed_into_main_begins_again_there_and_its_commits_stay(
+    repo: Repo,
+) -> None:
     repo.plan(own("T1"))
     agent = repo.agent(COUNTS)
     assert repo.run(agent)[0] == 0
@@ -187,9 +251,18 @@ def test_a_branch_that_was_squashed_into_main_begins_again_there_and_its_commits
         "git merge -q --squash ralph/p; git commit -qm squashed; echo later > a.txt; git commit -qam later",
     )
     assert repo.ralph("add", "T2", "--check", "grep -q good T2.txt").returncode == 0
-    (added,) = [task["id"] for task in json.loads(repo.read("prd.json"))["userStories"] if task["id"] != "T1"]
+    (added,) = [
+        task["id"]
+        for task in json.loads(repo.read("prd.json"))["userStories"]
+        if task["id"] != "T1"
+    ]
     repo.write("prd.json", repo.read("prd.json").replace("T2.txt", f"{added}.txt"))
     code, _, said = repo.run(agent)
     assert (code, repo.read("../ran").split()) == (0, ["T1", added]), said
     assert tip(repo, "ralph/p^") == tip(repo, "main")
-    assert work in repo.git("for-each-ref", "--format=%(objectname)", "refs/ralph/parked").split()
+    assert (
+        work
+        in repo.git(
+            "for-each-ref", "--format=%(objectname)", "refs/ralph/parked"
+        ).split()
+    )

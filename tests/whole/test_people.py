@@ -1,4 +1,5 @@
-"""People: what they do to plan, notes and files while a plan is under way counts, and is not lost."""
+"""People: what they do to plan, notes and files while a plan is under way counts, and
+is not lost."""
 
 from __future__ import annotations
 
@@ -19,12 +20,13 @@ WORKS = 'P(f"{task}.txt").write_text("good")'
 EDIT = "import json, pathlib, shutil\nP = pathlib.Path\nd = json.loads(P('prd.json').read_text())\nt = d['userStories']\n"
 SAVE = "\nP('prd.json').write_text(json.dumps(d))"
 
-# T3 is blocked, T1 has passed, T2 has failed once and its half work lies in the tree. What a person
-# then does, and the verdicts of a next run in which everything works.
+# T3 is blocked, T1 has passed, T2 has failed once and its half work lies in the tree.
+# What a person then does, and the verdicts of a next run in which everything works.
 BETWEEN_RUNS = {
     "nothing": ("", "T2 passed"),
     "takes a pass back": ("t[1].update(passes=False, checks=['grep -q again T1.txt'])" + SAVE, "T1 passed, T2 passed"),
-    "gives a pass": ("t[2]['passes'] = True" + SAVE, "T2 passed"),  # a clone is red for it
+    # a clone is red for it
+    "gives a pass": ("t[2]['passes'] = True" + SAVE, "T2 passed"),
     "takes a block away": ("del t[0]['blocked']" + SAVE, "T3 passed, T2 passed"),
     "adds a task": ("t.append({'id': 'T4', 'title': 'x', 'checks': ['test -f T4.txt']})" + SAVE, "T2 passed, T4 passed"),
     "deletes a task": ("del t[2]" + SAVE, ""),
@@ -40,7 +42,10 @@ BETWEEN_RUNS = {
 @pytest.fixture(scope="module")
 def under_way(tmp_path_factory: pytest.TempPathFactory) -> Repo:
     repo = Repo(tmp_path_factory.mktemp("night"))
-    tasks = [{"id": task, "checks": [f"grep -q good {task}.txt"]} for task in ("T3", "T1", "T2")]
+    tasks = [
+        {"id": task, "checks": [f"grep -q good {task}.txt"]}
+        for task in ("T3", "T1", "T2")
+    ]
     repo.plan(*tasks, limits={"attempts": 2})
     half = repo.agent("P(f'half-{task}.txt').touch()\nif task == 'T1': " + WORKS)
     assert repo.run(half, "--max-iterations", "4")[0] == 3
@@ -50,20 +55,30 @@ def under_way(tmp_path_factory: pytest.TempPathFactory) -> Repo:
 
 
 @pytest.mark.parametrize("deed", sample(BETWEEN_RUNS, 6))
-def test_what_a_person_does_between_runs_counts(under_way: Repo, tmp_path: Path, deed: str) -> None:
+def test_what_a_person_does_between_runs_counts(
+    under_way: Repo, tmp_path: Path, deed: str
+) -> None:
     code, wanted = BETWEEN_RUNS[deed]
     repo = under_way.copy(tmp_path)
     repo.write("../deed.py", EDIT + code)
     assert repo.python("../deed.py") == 0
-    already = len(repo.records("verdict")) if (repo.path / "progress.txt").exists() else 0
+    already = (
+        len(repo.records("verdict")) if (repo.path / "progress.txt").exists() else 0
+    )
     works = "P(f'{task}.txt').write_text('good again' + ' and better' * (attempt == 2))"
     ended = repo.ralph("run", "-q", "--agent", repo.agent(works, "works"))
     assert ended.returncode in (0, 4), ended.stderr
     assert ", ".join(repo.verdicts()[already:]) == wanted, ended.stderr
-    left = [task for task in json.loads(repo.read("prd.json"))["userStories"] if not task["passes"]]
+    left = [
+        task
+        for task in json.loads(repo.read("prd.json"))["userStories"]
+        if not task["passes"]
+    ]
     assert [task["id"] for task in left] == (["T3"] if ended.returncode else [])
     assert repo.read("mine.txt") == "mine\n"
-    assert ("my own words" in repo.read("progress.txt")) == (deed == "adds to progress.txt")
+    assert ("my own words" in repo.read("progress.txt")) == (
+        deed == "adds to progress.txt"
+    )
     assert "T1.txt" in repo.git("ls-tree", "--name-only", BRANCH).split()
 
 
@@ -75,7 +90,8 @@ def test_a_task_that_a_person_adds_while_the_loop_runs_is_worked(repo: Repo) -> 
     assert (code, repo.verdicts()) == (4, ["T1 failed", "T2 passed"])
 
 
-# What people do while T2 is under way, in a shell at home; and what must then be seen there at the end.
+# What people do while T2 is under way, in a shell at home; and what must then be seen
+# there at the end.
 COMMIT = """
 export GIT_INDEX_FILE=../mine.index; git read-tree ralph/p
 git update-index --add --cacheinfo 100644,$(echo mine | git hash-object -w --stdin),{0}
@@ -135,7 +151,11 @@ AT_WORK: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "takes ralph's branch back": ("git update-ref refs/heads/ralph/p main", {"git merge-base main ralph/p": "MAIN"}),
 }  # fmt: skip
-ENDS = ("deletes ralph's branch", "rewrites ralph's branch", "takes ralph's branch back")
+ENDS = (
+    "deletes ralph's branch",
+    "rewrites ralph's branch",
+    "takes ralph's branch back",
+)
 WHENS = (
     "the agent works",
     "checks run",
@@ -179,10 +199,17 @@ def under_way_when(repo: Repo, when: str) -> list[str]:
         f"grep -q good T2.txt || exit 1\n{waits if when == 'checks run' else ''}\ngrep -q good T2.txt",
     )
     leaves = LEAVES.format(repo.outside)
-    repo.program("../notify", f"{waits}\n{leaves}" if when == "no attempt is under way" else leaves)
+    repo.program(
+        "../notify",
+        f"{waits}\n{leaves}" if when == "no attempt is under way" else leaves,
+    )
     tasks = [
         {"id": "T1", "checks": ["grep -q good T1.txt"]},
-        *([{"id": "T0", "checks": ["false"]}] if when == "no attempt is under way" else []),
+        *(
+            [{"id": "T0", "checks": ["false"]}]
+            if when == "no attempt is under way"
+            else []
+        ),
         {"id": "T2", "checks": [f"{repo.outside}/check"]},
         {"id": "T9", "checks": ["grep -q good T1.txt"]},
     ]
@@ -190,7 +217,15 @@ def under_way_when(repo: Repo, when: str) -> list[str]:
     names = {"OUT": str(repo.outside), "WHEN": when, "LIMIT": LIMIT, "RESULT": RESULT}
     words = "".join(f"{name} = {value!r}\n" for name, value in names.items())
     agent = speaker(repo, words + AGENT)
-    return ["run", "--agent", agent, "--max-wait", "2s", "--notify", f"{repo.outside}/notify"]
+    return [
+        "run",
+        "--agent",
+        agent,
+        "--max-wait",
+        "2s",
+        "--notify",
+        f"{repo.outside}/notify",
+    ]
 
 
 # One deed at each of these times; `make test-crash` does all of them at all times.
@@ -203,7 +238,9 @@ BOTH = [
 
 
 @pytest.mark.parametrize(("deed", "when"), BOTH)
-def test_nothing_is_lost_of_what_a_person_does_while(repo: Repo, deed: str, when: str) -> None:
+def test_nothing_is_lost_of_what_a_person_does_while(
+    repo: Repo, deed: str, when: str
+) -> None:
     words = under_way_when(repo, when)
     process = repo.start(*words)
     repo.wait_for("../on")
@@ -228,16 +265,28 @@ def test_nothing_is_lost_of_what_a_person_does_while(repo: Repo, deed: str, when
     if when == "it is dead":
         if (repo.outside / "leave").exists():
             refused = repo.ralph(*words)
-            assert refused.returncode == 2 and "switch away: git switch -" in refused.stderr, refused.stderr
+            assert (
+                refused.returncode == 2
+                and "switch away: git switch -" in refused.stderr
+            ), refused.stderr
             left = "sh -e ../leave; rm ../leave"
-            assert subprocess.run(["sh", "-ec", left], cwd=repo.path, env=repo.env).returncode == 0
+            assert (
+                subprocess.run(
+                    ["sh", "-ec", left], cwd=repo.path, env=repo.env
+                ).returncode
+                == 0
+            )
         process = repo.start(*words)
     said, _ = process.communicate(timeout=60)
     assert "Traceback" not in said and nothing_runs_within(repo, 2), said
 
     def shows(command: str) -> str:
         shown = subprocess.run(
-            ["sh", "-c", command], cwd=repo.path, env=repo.env, capture_output=True, text=True
+            ["sh", "-c", command],
+            cwd=repo.path,
+            env=repo.env,
+            capture_output=True,
+            text=True,
         )
         return " ".join((shown.stdout + shown.stderr).split())
 
@@ -246,24 +295,41 @@ def test_nothing_is_lost_of_what_a_person_does_while(repo: Repo, deed: str, when
     }, said
     repo.git("fsck", "--no-dangling", "--connectivity-only")
     if deed in ENDS:
-        assert process.returncode == 4 or (when == "it is dead" and process.returncode == 0), said
+        assert process.returncode == 4 or (
+            when == "it is dead" and process.returncode == 0
+        ), said
         assert BRANCH in said, said
         refs = repo.git(
-            "for-each-ref", "--format=%(refname)", "refs/ralph/parked", "refs/heads/ralph"
+            "for-each-ref",
+            "--format=%(refname)",
+            "refs/ralph/parked",
+            "refs/heads/ralph",
         ).split()
         assert "good" in [shows(f"git show {ref}:T1.txt") for ref in refs], (refs, said)
     if process.returncode == 0 or deed not in ENDS:
-        assert process.returncode == (4 if when == "no attempt is under way" else 0), said
+        assert process.returncode == (4 if when == "no attempt is under way" else 0), (
+            said
+        )
         tasks = {"T1": "T1.txt", "T2": "T2.txt"}
         assert {*tasks} <= {*repo.passed()}, said
-        assert fresh_clone_is_green(repo, BRANCH, [f"grep -q good {name}" for name in tasks.values()])
+        assert fresh_clone_is_green(
+            repo, BRANCH, [f"grep -q good {name}" for name in tasks.values()]
+        )
 
 
-def test_a_pass_that_appears_while_its_task_is_worked_is_set_back_and_named(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f a.txt"]}, limits={"attempts": 1})
+def test_a_pass_that_appears_while_its_task_is_worked_is_set_back_and_named(
+    repo: Repo,
+) -> None:
+    repo.plan(
+        {"checks": ["test -f T1.txt"]},
+        {"checks": ["test -f a.txt"]},
+        limits={"attempts": 1},
+    )
     waits = f"P({str(repo.outside)!r}, 'on').touch()\nwhile not P({str(repo.outside)!r}, 'go').exists(): time.sleep(0.02)"
     process = repo.start(
-        "run", "--agent", repo.agent(f"if task == 'T1':\n    {waits.replace(chr(10), chr(10) + '    ')}")
+        "run",
+        "--agent",
+        repo.agent(f"if task == 'T1':\n    {waits.replace(chr(10), chr(10) + '    ')}"),
     )
     repo.wait_for("../on")
     repo.write("../deed.py", EDIT + "t[0]['passes'] = t[1]['passes'] = True" + SAVE)
@@ -274,7 +340,9 @@ def test_a_pass_that_appears_while_its_task_is_worked_is_set_back_and_named(repo
     assert "T1" in told(repo, "T1") and "prd.json" in told(repo, "T1")
 
 
-def test_a_person_may_edit_the_plan_between_attempts_and_remove_a_block(repo: Repo) -> None:
+def test_a_person_may_edit_the_plan_between_attempts_and_remove_a_block(
+    repo: Repo,
+) -> None:
     repo.plan(own("T1"), limits={"attempts": 1})
     assert repo.run(repo.agent("P('x').touch()"))[0] == 4
     plan = json.loads(repo.read("prd.json"))
@@ -289,20 +357,28 @@ def test_a_person_may_edit_the_plan_between_attempts_and_remove_a_block(repo: Re
     assert repo.verdicts() == ["T1 failed", "T1 passed", "T1 passed"]
 
 
-def test_a_persons_untracked_and_modified_files_stay_and_are_no_part_of_the_work(repo: Repo) -> None:
+def test_a_persons_untracked_and_modified_files_stay_and_are_no_part_of_the_work(
+    repo: Repo,
+) -> None:
     repo.git("update-index", "--assume-unchanged", "a.txt")
     repo.write("b.txt", "b\n")
     repo.git("add", "b.txt")
     repo.git("commit", "-qm", "b")
-    repo.plan({"checks": ["grep -q good T1.txt && grep -qx a a.txt && grep -qx b b.txt"]})
+    repo.plan(
+        {"checks": ["grep -q good T1.txt && grep -qx a a.txt && grep -qx b b.txt"]}
+    )
     for name in ("a.txt", "b.txt", "mine.txt"):
         repo.write(name, "mine\n")
     before = repo.git("status", "--porcelain")
     code, _, printed = repo.run(repo.agent(MAKES))
     assert (code, repo.passed()) == (0, ["T1"]), printed
-    said = next(line for line in printed.splitlines() if "the agent will not see" in line)
+    said = next(
+        line for line in printed.splitlines() if "the agent will not see" in line
+    )
     assert "b.txt" in said and "mine.txt" in said and "prd.json" not in said
-    assert [repo.read(name) for name in ("a.txt", "b.txt", "mine.txt")] == ["mine\n"] * 3
+    assert [repo.read(name) for name in ("a.txt", "b.txt", "mine.txt")] == [
+        "mine\n"
+    ] * 3
     assert repo.git("status", "--porcelain") == before.replace(
         "?? prd.json\n", "?? prd.json\n?? progress.txt\n"
     )

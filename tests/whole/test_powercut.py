@@ -1,5 +1,6 @@
-"""Power cuts: copies of a small disk, taken while a run goes on and without a sync, each mounted
-and audited. What was never fsynced is not in them: nothing else shows that an fsync is missing."""
+"""Power cuts: copies of a small disk, taken while a run goes on and without a sync,
+each mounted and audited. What was never fsynced is not in them: nothing else shows that
+an fsync is missing."""
 
 from __future__ import annotations
 
@@ -23,10 +24,12 @@ from tests.whole.test_crash import audit, prepare
 
 pytestmark = pytest.mark.crash
 CUTS = int(os.environ.get("POWER_CUTS", "24"))
-# The journal is written only where somebody asks for it, and renames wait for no data: the worst that
-# a disk may do. With ext4's defaults a missing fsync would show only now and then.
+# The journal is written only where somebody asks for it, and renames wait for no data:
+# the worst that a disk may do. With ext4's defaults a missing fsync would show only now
+# and then.
 OPTIONS = "loop,commit=300,noauto_da_alloc,noatime"
-# A missing fsync of a folder cannot show: ext4 writes names in order. tests/whole/test_mutants.py has it.
+# A missing fsync of a folder cannot show: ext4 writes names in order.
+# tests/whole/test_mutants.py has it.
 FAULTS = {
     "none": "",
     "no fsync": "import os\nos.fsync = lambda fd: None",
@@ -50,7 +53,9 @@ class Cut:
 
 
 def call(*words: str | Path) -> None:
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, timeout=60
+    )
     if done.returncode != 0:
         raise OSError(f"{words[0]}: {done.stderr}")
 
@@ -62,7 +67,12 @@ def mounted(image: Path, point: Path) -> Iterator[None]:
         yield
     finally:
         for _ in range(50):
-            if subprocess.run(["umount", str(point)], capture_output=True, timeout=60).returncode == 0:
+            if (
+                subprocess.run(
+                    ["umount", str(point)], capture_output=True, timeout=60
+                ).returncode
+                == 0
+            ):
                 break
             time.sleep(0.1)
         else:
@@ -88,8 +98,8 @@ def disk(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def cut_power(repo: Repo, image: Path, driver: Path, agent: str) -> Iterator[Cut]:
-    """Copies of the disk while a run goes on. It is held for the moment of a copy, so that this is
-    one moment, and nothing is flushed for it."""
+    """Copies of the disk while a run goes on. It is held for the moment of a copy, so
+    that this is one moment, and nothing is flushed for it."""
     run = subprocess.Popen(
         [sys.executable, str(driver), "run", "-q", "--agent", agent],
         cwd=repo.path, env=repo.env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -135,13 +145,22 @@ def _stands(process: psutil.Process) -> bool:
 
 
 def audit_cut(repo: Repo, cut: Cut, agent: str) -> None:
-    """What had been written down is there; the same command again ends as if nothing had happened."""
+    """What had been written down is there; the same command again ends as if nothing
+    had happened."""
     notes = repo.path / "progress.txt"
     found = notes.read_bytes() if notes.exists() else b""
-    assert found.startswith(cut.durable), "a record that was followed by another one is lost"
-    verdicts = [r for r in parse(cut.durable.splitlines()) if r["event"] == "verdict" and r.get("run")]
+    assert found.startswith(cut.durable), (
+        "a record that was followed by another one is lost"
+    )
+    verdicts = [
+        r
+        for r in parse(cut.durable.splitlines())
+        if r["event"] == "verdict" and r.get("run")
+    ]
     finished = {r["task"] for r in verdicts if r["verdict"] == "passed"}
-    for running in repo.path.glob(".git/ralph/*/running.json"):  # the machine starts again
+    for running in repo.path.glob(
+        ".git/ralph/*/running.json"
+    ):  # the machine starts again
         running.write_text(running.read_text().replace('"boot": "', '"boot": "not '))
     audit(repo, agent, finished)
     repo.git("log", "-p", "--all")
@@ -152,7 +171,9 @@ def notes_of(repo: Repo) -> str:
     return notes.read_text(errors="replace") if notes.exists() else ""
 
 
-def power_cuts(disk: tuple[Path, Path], fault: str, name: str = "work") -> tuple[int, list[str]]:
+def power_cuts(
+    disk: tuple[Path, Path], fault: str, name: str = "work"
+) -> tuple[int, list[str]]:
     """How many copies were audited, and what was wrong with them."""
     image, point = disk
     wrong = []
@@ -160,7 +181,9 @@ def power_cuts(disk: tuple[Path, Path], fault: str, name: str = "work") -> tuple
         repo = Repo(point / name)
         agent = prepare(repo)
         driver = point / "driver.py"
-        driver.write_text(f"{FAULTS[fault]}\nimport sys, ralph\nsys.argv[0] = 'ralph'\nralph.main()\n")
+        driver.write_text(
+            f"{FAULTS[fault]}\nimport sys, ralph\nsys.argv[0] = 'ralph'\nralph.main()\n"
+        )
         call("sync", "-f", point)
         cuts = list(cut_power(repo, image, driver, agent))
     for cut in cuts:
@@ -168,8 +191,14 @@ def power_cuts(disk: tuple[Path, Path], fault: str, name: str = "work") -> tuple
             try:
                 audit_cut(repo, cut, agent)
             except (AssertionError, OSError, ValueError) as error:
-                heads = [line for line in notes_of(repo).splitlines() if line.startswith(("## ", "- reason"))]
-                wrong.append("\n".join([f"{cut.image.name}: {str(error)[:600]}", *heads]))
+                heads = [
+                    line
+                    for line in notes_of(repo).splitlines()
+                    if line.startswith(("## ", "- reason"))
+                ]
+                wrong.append(
+                    "\n".join([f"{cut.image.name}: {str(error)[:600]}", *heads])
+                )
             repo.kill()
             repo.gone_within(5)
         cut.image.unlink()
@@ -181,7 +210,9 @@ def test_a_power_cut_loses_nothing_that_was_written_down(
 ) -> None:
     count, wrong = power_cuts(disk, "none")
     tally("power cuts", count)
-    assert count > 5 and not wrong, "\n".join([f"{len(wrong)} of {count} are wrong", *wrong])
+    assert count > 5 and not wrong, "\n".join(
+        [f"{len(wrong)} of {count} are wrong", *wrong]
+    )
 
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "none"])
@@ -189,7 +220,9 @@ def test_without_a_sync_a_power_cut_is_seen(
     disk: tuple[Path, Path], fault: str, tally: Callable[[str, int], None]
 ) -> None:
     count, wrong = power_cuts(disk, fault)
-    while not wrong and count < 3 * CUTS:  # what else syncs all disks just then hides it
+    while (
+        not wrong and count < 3 * CUTS
+    ):  # what else syncs all disks just then hides it
         more, wrong = power_cuts(disk, fault, f"work-{count}")
         count += more
     tally(f"power cuts that showed a mutant: {fault}", len(wrong))

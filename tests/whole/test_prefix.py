@@ -1,5 +1,6 @@
-"""A prefix before every command: nights behind a small stand-in for a container, whose processes outlive the
-command that started them, as those of podman and docker do; and behind podman itself, where there is one."""
+"""A prefix before every command: nights behind a small stand-in for a container, whose
+processes outlive the command that started them, as those of podman and docker do; and
+behind podman itself, where there is one."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from tests.scripts import RESULT, plan, speaker
 MAKES = 'P(f"{task}.txt").write_text("good\\n")'
 OWN = {"checks": ["test -f T1.txt"]}
 
-# box run ID -- COMMAND: in a session of its own, with nothing of the environment but PATH, and a banner.
+# box run ID -- COMMAND: in a session of its own, with nothing of the environment but
+# PATH, and a banner.
 BOX = r"""
 import json, os, subprocess, sys
 here = os.path.dirname(os.path.abspath(__file__))
@@ -62,7 +64,10 @@ def box(repo: Repo) -> Path:
 
 
 def words(box: Path) -> dict[str, str]:
-    return {"run": f"{sys.executable} -IS {box} run {{id}}", "end": f"{sys.executable} -IS {box} end {{id}}"}
+    return {
+        "run": f"{sys.executable} -IS {box} run {{id}}",
+        "end": f"{sys.executable} -IS {box} end {{id}}",
+    }
 
 
 def log(box: Path) -> list[list[str]]:
@@ -84,10 +89,20 @@ def test_setup_agents_hooks_and_checks_run_behind_it(repo: Repo, box: Path) -> N
     code, _, printed = repo.run(repo.agent(keeps + MAKES))
     assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
     ran = [" ".join(entry) for entry in log(box) if entry[0] == "run"]
-    for wanted in ("sh -c true", "agent.py", f"hook run {hook.name}", "test -d .", "sh -c test -f T1.txt"):
+    for wanted in (
+        "sh -c true",
+        "agent.py",
+        f"hook run {hook.name}",
+        "test -d .",
+        "sh -c test -f T1.txt",
+    ):
         assert [line for line in ran if line.endswith(wanted) or wanted in line], wanted
     env = json.loads((repo.outside / "env").read_text())
-    assert env["RALPH_TASK_ID"] == "T1" and env["RALPH_PLACE"] == "work-1" and env["UV_LINK_MODE"] == "copy"
+    assert (
+        env["RALPH_TASK_ID"] == "T1"
+        and env["RALPH_PLACE"] == "work-1"
+        and env["UV_LINK_MODE"] == "copy"
+    )
     assert "HOME" not in env
     assert running(box) == []
     assert {entry[1] for entry in log(box) if entry[0] == "run"} == {
@@ -96,11 +111,14 @@ def test_setup_agents_hooks_and_checks_run_behind_it(repo: Repo, box: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("word", "time"), [("agent.py", 1), ("-f T1.txt", 1), ("-f T1.txt", 2), ("-f T1.txt", 3)]
+    ("word", "time"),
+    [("agent.py", 1), ("-f T1.txt", 1), ("-f T1.txt", 2), ("-f T1.txt", 3)],
 )
-def test_one_that_breaks_down_in_the_night_fails_no_task(repo: Repo, box: Path, word: str, time: int) -> None:
-    """From the time when such a command comes, the agent, or the check before the work, of the candidate or in
-    the last look, nothing runs behind it."""
+def test_one_that_breaks_down_in_the_night_fails_no_task(
+    repo: Repo, box: Path, word: str, time: int
+) -> None:
+    """From the time when such a command comes, the agent, or the check before the work,
+    of the candidate or in the last look, nothing runs behind it."""
     down, seen = repo.outside / "down", repo.outside / "seen"
     dies = f"""
 import os, sys
@@ -115,7 +133,9 @@ if os.path.exists({str(down)!r}):
     repo.plan(OWN, wrap=words(box))
     agent = repo.agent(f'open("{repo.outside}/paid", "a").write("x")\n{MAKES}')
     code, summary, printed = repo.run(agent, "--no-wait")
-    assert code == 75 and "does not answer: cannot connect to the daemon" in printed, printed
+    assert code == 75 and "does not answer: cannot connect to the daemon" in printed, (
+        printed
+    )
     assert {*repo.verdicts()} <= {"T1 limited", "T1 passed"}
     assert (summary["passed"] == 1) is (time == 3)
     down.unlink()
@@ -132,10 +152,15 @@ def test_the_agents_own_events_are_read_through_it(repo: Repo, box: Path) -> Non
 
 
 def test_a_banner_of_its_own_on_stdout_confuses_nobody(repo: Repo) -> None:
-    repo.program("../banner", 'echo "pulling..."; echo \'{"status": "Pulling", "type": 1}\'; exec "$@"')
+    repo.program(
+        "../banner",
+        'echo "pulling..."; echo \'{"status": "Pulling", "type": 1}\'; exec "$@"',
+    )
     plan(repo, OWN, setup="true")
     script = f"{MAKES}\nprint('''{RESULT}''')"
-    code, summary, printed = repo.run(speaker(repo, script), "--wrap", f"{repo.outside}/banner")
+    code, summary, printed = repo.run(
+        speaker(repo, script), "--wrap", f"{repo.outside}/banner"
+    )
     assert code == 0 and summary["usd"] == 0.25, printed
 
 
@@ -153,7 +178,9 @@ def test_a_banner_of_its_own_on_stdout_confuses_nobody(repo: Repo) -> None:
         "env PATH=/nowhere": "failed with exit 127",
     }.items(),
 )
-def test_one_that_cannot_work_is_told_before_an_agent_is_paid(repo: Repo, wrap: str, said: str) -> None:
+def test_one_that_cannot_work_is_told_before_an_agent_is_paid(
+    repo: Repo, wrap: str, said: str
+) -> None:
     repo.plan(OWN)
     done = repo.ralph("run", "--agent", repo.agent(MAKES), "--wrap", wrap)
     assert done.returncode == 2 and said in done.stdout + done.stderr, done.stderr
@@ -161,13 +188,19 @@ def test_one_that_cannot_work_is_told_before_an_agent_is_paid(repo: Repo, wrap: 
     assert not (repo.path / "progress.txt").exists() or repo.records("start") == []
 
 
-def test_an_agent_that_is_not_on_the_other_side_ends_with_5(repo: Repo, box: Path) -> None:
+def test_an_agent_that_is_not_on_the_other_side_ends_with_5(
+    repo: Repo, box: Path
+) -> None:
     repo.plan(OWN, wrap=words(box))
     done = repo.ralph("run", "--agent", "no-such-coder")
-    assert done.returncode == 5 and "does not see the agent 'no-such-coder'" in done.stderr, done.stderr
+    assert (
+        done.returncode == 5 and "does not see the agent 'no-such-coder'" in done.stderr
+    ), done.stderr
 
 
-def test_a_program_that_is_only_on_the_other_side_is_found_there(repo: Repo, box: Path) -> None:
+def test_a_program_that_is_only_on_the_other_side_is_found_there(
+    repo: Repo, box: Path
+) -> None:
     there = repo.program("../there/coder", f"exec {repo.agent(MAKES)}")
     wrap = f"env PATH={there.parent}:{repo.env['PATH']}"
     repo.plan(OWN)
@@ -190,7 +223,10 @@ def wait_for(seen: Any, seconds: float = 20.0) -> None:
 
 def kill_all(repo: Repo, but: set[int]) -> None:
     """Kill all that a run started on this side, `but` these."""
-    for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: none has time to end what it started
+    for number in (
+        signal.SIGSTOP,
+        signal.SIGKILL,
+    ):  # stopped first: none has time to end what it started
         for one in repo.alive():
             if one.pid not in but:
                 with contextlib.suppress(ProcessLookupError):
@@ -198,13 +234,18 @@ def kill_all(repo: Repo, but: set[int]) -> None:
 
 
 def night_that_dies(repo: Repo, box: Path) -> None:
-    """A night that is killed with all that it started on this side, while its agent works on the other."""
+    """A night that is killed with all that it started on this side, while its agent
+    works on the other."""
     repo.plan(OWN, wrap=words(box))
     begun = repo.outside / "begun"
     process = repo.start(
-        "run", "--agent", repo.agent(f"P('{begun}').touch()\nif attempt: time.sleep(60)", "slow")
+        "run",
+        "--agent",
+        repo.agent(f"P('{begun}').touch()\nif attempt: time.sleep(60)", "slow"),
     )
-    wait_for(lambda: begun.exists() and [path for path in noted(box) if path.read_text()])
+    wait_for(
+        lambda: begun.exists() and [path for path in noted(box) if path.read_text()]
+    )
     mine = {int(path.read_text()) for path in noted(box)}
     kill_all(repo, mine)
     process.wait(10)
@@ -213,7 +254,9 @@ def night_that_dies(repo: Repo, box: Path) -> None:
     assert len(running(box)) == 1
 
 
-def test_what_a_kill_of_everything_left_is_ended_by_the_next_start(repo: Repo, box: Path) -> None:
+def test_what_a_kill_of_everything_left_is_ended_by_the_next_start(
+    repo: Repo, box: Path
+) -> None:
     night_that_dies(repo, box)
     code, _, printed = repo.run(repo.agent(MAKES))
     assert code == 0, printed
@@ -221,10 +264,14 @@ def test_what_a_kill_of_everything_left_is_ended_by_the_next_start(repo: Repo, b
 
 
 @pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 2), (signal.SIGTERM, 1)])
-def test_a_stop_by_hand_ends_the_other_side_at_once(repo: Repo, box: Path, number: int, times: int) -> None:
+def test_a_stop_by_hand_ends_the_other_side_at_once(
+    repo: Repo, box: Path, number: int, times: int
+) -> None:
     repo.plan(OWN, wrap=words(box))
     pid = repo.outside / "pid"
-    agent = repo.agent(f"P('{pid}').write_text(str(os.getpid()))\ntime.sleep(60)", "slow")
+    agent = repo.agent(
+        f"P('{pid}').write_text(str(os.getpid()))\ntime.sleep(60)", "slow"
+    )
     process = repo.start("run", "--agent", agent)
     wait_for(lambda: pid.exists() and pid.read_text())
     for _ in range(times):
@@ -232,7 +279,11 @@ def test_a_stop_by_hand_ends_the_other_side_at_once(repo: Repo, box: Path, numbe
         time.sleep(0.5)
     process.communicate(timeout=20)
     assert not psutil.pid_exists(int(pid.read_text())) and running(box) == []
-    own = next(words[1] for words in log(box) if words[0] == "run" and agent.split()[-1] in words)
+    own = next(
+        words[1]
+        for words in log(box)
+        if words[0] == "run" and agent.split()[-1] in words
+    )
     assert ["end", own] in log(box)
 
 
@@ -240,16 +291,22 @@ def test_what_could_not_be_ended_is_said(repo: Repo, box: Path) -> None:
     night_that_dies(repo, box)
     repo.env["END_FAILS"] = "3"
     code, _, printed = repo.run(repo.agent(MAKES))
-    assert code == 0 and "what a killed run left behind the prefix could not be ended" in printed
+    assert (
+        code == 0
+        and "what a killed run left behind the prefix could not be ended" in printed
+    )
 
 
 def test_doctor_looks_at_the_other_side(repo: Repo, box: Path) -> None:
     repo.plan(OWN, wrap=words(box))
     assert repo.ralph("doctor", "--agent", repo.agent(MAKES)).returncode == 0
-    done = repo.ralph("doctor", "--agent", repo.agent(MAKES), "--wrap", "sh -c 'exit 126'")
-    assert done.returncode == 2 and "the prefix \"sh -c 'exit 126'\": failed with exit 126" in done.stdout, (
-        done.stdout
+    done = repo.ralph(
+        "doctor", "--agent", repo.agent(MAKES), "--wrap", "sh -c 'exit 126'"
     )
+    assert (
+        done.returncode == 2
+        and "the prefix \"sh -c 'exit 126'\": failed with exit 126" in done.stdout
+    ), done.stdout
 
 
 def test_doctor_looks_for_a_login_on_the_other_side(repo: Repo) -> None:
@@ -263,7 +320,10 @@ def test_doctor_looks_for_a_login_on_the_other_side(repo: Repo) -> None:
     assert "warning places: no login found" in repo.ralph(*words, wrap).stdout
     (there / ".claude/.credentials.json").touch()
     assert "logged in (.claude/.credentials.json)" in repo.ralph(*words, wrap).stdout
-    assert "ANTHROPIC_API_KEY is billed instead" in repo.ralph(*words, f"env HOME={there}").stdout
+    assert (
+        "ANTHROPIC_API_KEY is billed instead"
+        in repo.ralph(*words, f"env HOME={there}").stdout
+    )
 
 
 PAGE = (ROOT / "docs/containers.md").read_text("utf-8")
@@ -271,10 +331,13 @@ DOCUMENTED = {
     "docker": json.loads(PAGE.split("```json")[1].split("```")[0])["wrap"]["run"],
     **{
         line.split(maxsplit=1)[0]: line
-        for line in re.findall(r"--wrap '((?:devcontainer|srun).*)'$", PAGE, re.MULTILINE)
+        for line in re.findall(
+            r"--wrap '((?:devcontainer|srun).*)'$", PAGE, re.MULTILINE
+        )
     },
 }
-# What stands for each program: it reads its own options, and runs the rest in the folder that they name.
+# What stands for each program: it reads its own options, and runs the rest in the
+# folder that they name.
 STAND_INS = {
     "docker": """while :; do case "$1" in
       --name|-e) shift 2;; -w) cd "$2"; shift 2;; -v) test -e "${2%%:*}" || exit 125; shift 2;; -*|run) shift;; IMAGE) shift; break;; *) exit 125;;
@@ -295,13 +358,17 @@ def test_the_lines_of_the_docs_are_right(repo: Repo, program: str) -> None:
 PODMAN = "podman --runtime runc"  # crun refuses the cgroups of some virtual machines
 LIMITS = "--network=none --ulimit=nofile=1024:1024 --ulimit=nproc=4096:4096"
 IMAGE = "ralph-test"
-"""An image with git and Python, made once by `mmdebstrap --variant=apt --include=git,python3 bookworm root.tar`
-and `podman import root.tar ralph-test`."""
+"""An image with git and Python, made once by `mmdebstrap --variant=apt
+--include=git,python3 bookworm root.tar` and `podman import root.tar ralph-test`."""
 
 
 def podman(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*PODMAN.split(), *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60
+        [*PODMAN.split(), *words],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
     )
 
 
@@ -315,7 +382,8 @@ def no_container() -> str:
 
 @pytest.fixture
 def contained(repo: Repo) -> dict[str, str]:
-    """The words that run a command in a container, in which the folder `coder` is seen, and end it."""
+    """The words that run a command in a container, in which the folder `coder` is seen,
+    and end it."""
     if why := no_container():
         pytest.skip(why)
     coder = repo.outside / "coder"
@@ -332,18 +400,35 @@ def containers(repo: Repo) -> list[str]:
 
 
 def coder(repo: Repo, script: str) -> str:
-    path = repo.write("../coder/coder.py", f"import sys, time, os\nsys.stdin.read()\n{script}\n")
+    path = repo.write(
+        "../coder/coder.py", f"import sys, time, os\nsys.stdin.read()\n{script}\n"
+    )
     return f"python3 {path.resolve()}"
 
 
 def test_a_project_goes_from_init_to_a_task_that_passes_in_a_container(
     repo: Repo, contained: dict[str, str]
 ) -> None:
-    repo.write("test_shop.py", "import unittest\nclass Shop(unittest.TestCase):\n    def test(self): pass\n")
+    repo.write(
+        "test_shop.py",
+        "import unittest\nclass Shop(unittest.TestCase):\n    def test(self): pass\n",
+    )
     repo.commit("a project")
     assert repo.ralph("init").returncode == 0
-    top = {key: value for key, value in json.loads(repo.read("prd.json")).items() if key != "userStories"}
-    repo.plan(OWN, **{**top, "project": "p", "checks": ["python3 -m unittest -q"], "wrap": contained})
+    top = {
+        key: value
+        for key, value in json.loads(repo.read("prd.json")).items()
+        if key != "userStories"
+    }
+    repo.plan(
+        OWN,
+        **{
+            **top,
+            "project": "p",
+            "checks": ["python3 -m unittest -q"],
+            "wrap": contained,
+        },
+    )
     repo.program(".git/hooks/pre-commit", "test -e /run/.containerenv")
     agent = coder(repo, "open('T1.txt', 'w').write(open('/run/.containerenv').name)")
     done = repo.ralph("doctor", "--agent", agent)
@@ -353,9 +438,14 @@ def test_a_project_goes_from_init_to_a_task_that_passes_in_a_container(
     assert containers(repo) == []
 
 
-def test_what_is_over_time_in_a_container_is_ended(repo: Repo, contained: dict[str, str]) -> None:
+def test_what_is_over_time_in_a_container_is_ended(
+    repo: Repo, contained: dict[str, str]
+) -> None:
     repo.plan(OWN, wrap=contained)
-    agent = coder(repo, "print('on it', flush=True); os.system('setsid sleep 600 &'); time.sleep(600)")
+    agent = coder(
+        repo,
+        "print('on it', flush=True); os.system('setsid sleep 600 &'); time.sleep(600)",
+    )
     code, _, printed = repo.run(agent, "--once", "--agent-timeout", "2s")
     assert (code, repo.verdicts()) == (3, ["T1 timed-out"]), printed
     assert containers(repo) == []
@@ -387,7 +477,8 @@ def test_a_container_that_outlived_a_kill_of_everything_is_ended_by_the_next_sta
 
 
 NOBODY = 65534
-# In the process that becomes ralph: all that it may import later is there before it gives up its rights.
+# In the process that becomes ralph: all that it may import later is there before it
+# gives up its rights.
 AS_NOBODY = f"""
 import importlib, os, pkgutil, _ralph
 for module in pkgutil.walk_packages(_ralph.__path__, "_ralph."):
@@ -402,12 +493,14 @@ os.setuid({NOBODY})
 
 @pytest.fixture
 def ordinary() -> Iterator[Repo]:
-    """A repository for another user than root, beside a program `as-root`, which is to them what a container
-    is: what runs behind it makes files of root."""
+    """A repository for another user than root, beside a program `as-root`, which is to
+    them what a container is: what runs behind it makes files of root."""
     if os.getuid() or not shutil.which("setpriv"):
         pytest.skip("only root can be two users, with setpriv")
     words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    if subprocess.run([*words, "sh", "-c", "git --version"], capture_output=True).returncode:
+    if subprocess.run(
+        [*words, "sh", "-c", "git --version"], capture_output=True
+    ).returncode:
         pytest.skip("another user cannot run git from this PATH")
     repo = Repo(Path(tempfile.mkdtemp(dir="/var/tmp")))
     as_root = repo.outside / "as-root"
@@ -432,11 +525,17 @@ def as_root(repo: Repo) -> str:
     return f"{repo.outside}/as-root --reuid=0 --regid=0 --clear-groups"
 
 
-def test_what_another_user_makes_behind_it_is_read_reset_and_removed(ordinary: Repo) -> None:
+def test_what_another_user_makes_behind_it_is_read_reset_and_removed(
+    ordinary: Repo,
+) -> None:
     repo = ordinary
     repo.write(".gitignore", "deps/\nprd.json\nprogress.txt\n")
     repo.commit("ignore")
-    repo.plan(OWN, setup="mkdir -p deps/inner && echo x > deps/inner/x", checks=["test -f deps/inner/x"])
+    repo.plan(
+        OWN,
+        setup="mkdir -p deps/inner && echo x > deps/inner/x",
+        checks=["test -f deps/inner/x"],
+    )
     agent = repo.agent(
         """
         os.umask(0o077)
@@ -454,7 +553,9 @@ def test_what_another_user_makes_behind_it_is_read_reset_and_removed(ordinary: R
     assert {path.lstat().st_uid for path in repo.places.rglob("*")} == {NOBODY}
 
 
-def test_another_user_who_can_do_nothing_there_is_told_which_one_could(ordinary: Repo) -> None:
+def test_another_user_who_can_do_nothing_there_is_told_which_one_could(
+    ordinary: Repo,
+) -> None:
     ordinary.plan(OWN)
     wrap = f"{as_root(ordinary)} setpriv --reuid={NOBODY - 1} --regid={NOBODY - 1} --clear-groups"
     code, printed = night_of_another_user(ordinary, "true", wrap)

@@ -1,7 +1,9 @@
-"""Whole runs with the agents' own programs against a scripted model on loopback: `make test-agents`.
+"""Whole runs with the agents' own programs against a scripted model on loopback: `make
+test-agents`.
 
-No key, no network; an environment built from nothing, so that no setting of this machine counts.
-Plain `pytest` leaves these tests out; an agent that is not installed is skipped.
+No key, no network; an environment built from nothing, so that no setting of this
+machine counts. Plain `pytest` leaves these tests out; an agent that is not installed is
+skipped.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ PLAN = """{
 """
 CHECK = ("--check", "test -f hello.txt")
 PRICES = {"input": 2.5, "output": 10}
-"""Dollars for a million tokens, for the agents that are told prices by their settings."""
+"""Dollars for a million tokens, for the agents that are told prices by their
+settings."""
 
 
 # ---------------------------------------------------------------- the agents
@@ -67,8 +70,9 @@ PRICES = {"input": 2.5, "output": 10}
 
 @dataclass(frozen=True)
 class Cli:
-    """How one agent is pointed at the model: `settings` writes its files below HOME and returns
-    its environment, given HOME and the model's address; `dollars` is whether it reports them."""
+    """How one agent is pointed at the model: `settings` writes its files below HOME and
+    returns its environment, given HOME and the model's address; `dollars` is whether it
+    reports them."""
 
     command: str
     settings: Callable[[Path, str], dict[str, str]]
@@ -100,7 +104,9 @@ def codex(home: Path, url: str) -> dict[str, str]:
         'wire_api = "responses"',
     ]
     write(home / ".codex/config.toml", "\n".join(lines))
-    temporary = home.parent / "tmp"  # its sandbox is not set up from a HOME below the temporary folder
+    temporary = (
+        home.parent / "tmp"
+    )  # its sandbox is not set up from a HOME below the temporary folder
     temporary.mkdir()
     return {"SCRIPTED_KEY": "sk-test", "TMPDIR": str(temporary)}
 
@@ -120,7 +126,11 @@ def gemini(home: Path, url: str) -> dict[str, str]:
 
 
 def opencode(home: Path, url: str) -> dict[str, str]:
-    model = {"name": "gpt-4o", "limit": {"context": 128_000, "output": 16_000}, "cost": PRICES}
+    model = {
+        "name": "gpt-4o",
+        "limit": {"context": 128_000, "output": 16_000},
+        "cost": PRICES,
+    }
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "scripted",
@@ -154,16 +164,30 @@ def pi(home: Path, url: str) -> dict[str, str]:
         "maxTokens": 16_000,
         "cost": {**PRICES, "cacheRead": 1.25, "cacheWrite": 0},
     }
-    provider = {"baseUrl": f"{url}/v1", "api": "openai-completions", "apiKey": "sk-test", "models": [model]}
-    write(home / ".pi/agent/models.json", json.dumps({"providers": {"scripted": provider}}))
+    provider = {
+        "baseUrl": f"{url}/v1",
+        "api": "openai-completions",
+        "apiKey": "sk-test",
+        "models": [model],
+    }
+    write(
+        home / ".pi/agent/models.json",
+        json.dumps({"providers": {"scripted": provider}}),
+    )
     return {"PI_SKIP_VERSION_CHECK": "1", "PI_OFFLINE": "1", "PI_TELEMETRY": "0"}
 
 
 def aider(home: Path, url: str) -> dict[str, str]:
-    # It fetches a list of prices at every start, unless it has one of less than 24 hours.
-    prices = "lib/python3*/site-packages/litellm/model_prices_and_context_window_backup.json"
+    # It fetches a list of prices at every start, unless it has one of less than 24
+    # hours.
+    prices = (
+        "lib/python3*/site-packages/litellm/model_prices_and_context_window_backup.json"
+    )
     source = next(install_agents.folder("aider").glob(prices))
-    write(home / ".aider/caches/model_prices_and_context_window.json", source.read_text("utf-8"))
+    write(
+        home / ".aider/caches/model_prices_and_context_window.json",
+        source.read_text("utf-8"),
+    )
     return {
         "OPENAI_API_KEY": "sk-test",
         "OPENAI_API_BASE": f"{url}/v1",
@@ -177,7 +201,9 @@ CLIS = {
     "gemini": Cli("gemini -m gemini-2.5-pro", gemini, dollars=False),
     "opencode": Cli("opencode", opencode),
     "pi": Cli("pi --provider scripted --model gpt-4o", pi),
-    "aider": Cli("aider --model openai/gpt-4o --edit-format diff --map-tokens 0", aider),
+    "aider": Cli(
+        "aider --model openai/gpt-4o --edit-format diff --map-tokens 0", aider
+    ),
 }
 
 
@@ -219,7 +245,12 @@ def run(repo: Repo) -> Iterator[Runner]:
     ran: list[Night] = []
 
     def runner(
-        name: str, steps: Sequence[Step], *words: str, more: str = "", codex: Sequence[Step] = (), **env: str
+        name: str,
+        steps: Sequence[Step],
+        *words: str,
+        more: str = "",
+        codex: Sequence[Step] = (),
+        **env: str,
     ) -> Night:
         home = repo.outside / "home"
         repo.write("prd.json", PLAN)
@@ -234,7 +265,9 @@ def run(repo: Repo) -> Iterator[Runner]:
             begun = time.monotonic()
             agent = f"{CLIS[name].command} {more}"
             code, summary, printed = repo.run(agent, *CHECK, *words, timeout=180)
-            ran.append(Night(repo, model, code, summary, printed, time.monotonic() - begun))
+            ran.append(
+                Night(repo, model, code, summary, printed, time.monotonic() - begun)
+            )
         return ran[-1]
 
     yield runner
@@ -249,21 +282,47 @@ IN_AN_HOUR = Fail(429, {"retry-after": "3600"})
 
 
 def limit_of(name: str) -> Fail:
-    """How each one's provider says that the limit ends in an hour, where the agent passes it on."""
+    """How each one's provider says that the limit ends in an hour, where the agent
+    passes it on."""
     at = int(time.time()) + 3600
     if name == "claude":
-        window = {"status": "rejected", "reset": str(at), "representative-claim": "five_hour"}
-        return Fail(429, {f"anthropic-ratelimit-unified-{key}": value for key, value in window.items()})
+        window = {
+            "status": "rejected",
+            "reset": str(at),
+            "representative-claim": "five_hour",
+        }
+        return Fail(
+            429,
+            {
+                f"anthropic-ratelimit-unified-{key}": value
+                for key, value in window.items()
+            },
+        )
     if name == "codex":
-        return Fail(429, error={"type": "usage_limit_reached", "plan_type": "plus", "resets_at": at})
+        return Fail(
+            429,
+            error={"type": "usage_limit_reached", "plan_type": "plus", "resets_at": at},
+        )
     return IN_AN_HOUR
 
 
 def need_namespaces() -> None:
-    """Skip where the sandboxes of the agents cannot work: in many containers, for example."""
+    """Skip where the sandboxes of the agents cannot work: in many containers, for
+    example."""
     if shutil.which("bwrap") is None:
         pytest.skip("bwrap is not on PATH")
-    words = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"]
+    words = [
+        "bwrap",
+        "--unshare-all",
+        "--ro-bind",
+        "/",
+        "/",
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "true",
+    ]
     probe = subprocess.run(words, capture_output=True, text=True)
     if probe.returncode != 0:
         pytest.skip(f"bwrap cannot make namespaces here: {probe.stderr.strip()}")
@@ -282,7 +341,9 @@ def test_a_task_passes(name: str, repo: Repo, run: Runner) -> None:
     assert repo.read("prd.json") == PLAN.replace('"passes": false', '"passes": true')
     assert repo.commits("ralph/hello") == ["US-001: Create hello.txt"]
     assert repo.git("status", "--porcelain") == "?? prd.json\n?? progress.txt\n"
-    assert night.summary["tokens"]["input"] > 0 and night.summary["tokens"]["output"] > 0
+    assert (
+        night.summary["tokens"]["input"] > 0 and night.summary["tokens"]["output"] > 0
+    )
     if CLIS[name].dollars:
         assert night.summary["usd"] > 0
         assert night.verdict["usd"] == pytest.approx(night.summary["usd"])
@@ -304,7 +365,9 @@ def test_what_it_leaves_as_a_habit_is_no_part_of_the_work_and_no_notice(
 
 
 @pytest.mark.parametrize("name", ["codex", "gemini", "aider"])
-def test_a_task_passes_without_full_permissions(name: str, repo: Repo, run: Runner) -> None:
+def test_a_task_passes_without_full_permissions(
+    name: str, repo: Repo, run: Runner
+) -> None:
     if name == "codex":
         need_namespaces()
     night = run(name, [hello(repo), Say("done")])
@@ -313,7 +376,9 @@ def test_a_task_passes_without_full_permissions(name: str, repo: Repo, run: Runn
 
 
 @pytest.mark.parametrize("name", ["claude", "codex"])
-def test_the_handoff_is_written_with_its_own_tool_and_permissions(name: str, repo: Repo, run: Runner) -> None:
+def test_the_handoff_is_written_with_its_own_tool_and_permissions(
+    name: str, repo: Repo, run: Runner
+) -> None:
     """Below `.git`, Claude asks a person first, and there is none."""
     need_namespaces()
     if name == "claude" and shutil.which("socat") is None:
@@ -322,14 +387,19 @@ def test_the_handoff_is_written_with_its_own_tool_and_permissions(name: str, rep
     night = run(name, [hello(repo), handoff, Say("Made it.")])
     assert (night.code, night.verdict["verdict"]) == (0, "passed")
     assert night.verdict["handoff"] == {"status": "done", "learned": "use make"}
-    assert repo.git("ls-tree", "-r", "--name-only", "ralph/hello").split() == ["a.txt", "hello.txt"]
+    assert repo.git("ls-tree", "-r", "--name-only", "ralph/hello").split() == [
+        "a.txt",
+        "hello.txt",
+    ]
 
 
 @every_agent
 def test_a_task_passes_inside_the_sandbox(name: str, repo: Repo, run: Runner) -> None:
     need_namespaces()
     if install_agents.folder(name).resolve().is_relative_to("/tmp"):
-        pytest.skip("it is installed below /tmp, which is another one inside the sandbox")
+        pytest.skip(
+            "it is installed below /tmp, which is another one inside the sandbox"
+        )
     night = run(name, [hello(repo), Say("done")], "--sandbox", "bwrap")
     assert night.code == 0, night.printed
     assert repo.landed("hello.txt", "ralph/hello") == "hello\n"
@@ -337,7 +407,9 @@ def test_a_task_passes_inside_the_sandbox(name: str, repo: Repo, run: Runner) ->
 
 
 @pytest.mark.parametrize("name", ["opencode", "pi"])
-def test_without_permissions_of_its_own_it_is_refused(name: str, repo: Repo, run: Runner) -> None:
+def test_without_permissions_of_its_own_it_is_refused(
+    name: str, repo: Repo, run: Runner
+) -> None:
     night = run(name, [Say("never asked")])
     assert night.code == 5 and not night.model.asked
     assert "--full-permissions" in night.stopped
@@ -346,18 +418,29 @@ def test_without_permissions_of_its_own_it_is_refused(name: str, repo: Repo, run
 @every_agent
 def test_a_limit_is_not_an_attempt(name: str, repo: Repo, run: Runner) -> None:
     # OpenCode and Pi wait for the hour in silence: that is told from the deadline.
-    night = run(name, [IN_AN_HOUR], "--full-permissions", "--once", "--agent-timeout", "20s")
+    night = run(
+        name, [IN_AN_HOUR], "--full-permissions", "--once", "--agent-timeout", "20s"
+    )
     assert (night.code, night.verdict["verdict"]) == (75, "limited"), night.printed
-    assert night.summary["tasks"][0]["state"] == "open"  # `failed` once an attempt has counted
+    assert (
+        night.summary["tasks"][0]["state"] == "open"
+    )  # `failed` once an attempt has counted
     assert night.model.asked
 
 
 @pytest.mark.parametrize("name", ["claude", "codex", "gemini"])
-def test_the_end_of_a_limit_is_read_where_it_is_told(name: str, repo: Repo, run: Runner) -> None:
+def test_the_end_of_a_limit_is_read_where_it_is_told(
+    name: str, repo: Repo, run: Runner
+) -> None:
     env = SUBSCRIPTION if name == "claude" else {}
-    night = run(name, [limit_of(name)], "--full-permissions", "--max-wait", "30m", **env)
+    night = run(
+        name, [limit_of(name)], "--full-permissions", "--max-wait", "30m", **env
+    )
     assert (night.code, night.verdict["verdict"]) == (75, "limited"), night.printed
-    left = re.search(r"the provider's limit ends in (\d+) min.*, more than --max-wait allows", night.stopped)
+    left = re.search(
+        r"the provider's limit ends in (\d+) min.*, more than --max-wait allows",
+        night.stopped,
+    )
     assert left and 55 <= int(left[1]) <= 60, night.stopped
 
 
@@ -365,8 +448,12 @@ def test_the_end_of_a_limit_is_read_where_it_is_told(name: str, repo: Repo, run:
 def test_a_refused_key_ends_the_run(name: str, repo: Repo, run: Runner) -> None:
     night = run(name, [Fail(401)], "--full-permissions", "--once")
     assert (night.code, night.verdict["verdict"]) == (5, "unavailable"), night.printed
-    assert night.summary["tasks"][0]["state"] == "open"  # `failed` once an attempt has counted
-    assert name not in ("claude", "codex") or len(night.model.asked) < 5  # of the ten that they try
+    assert (
+        night.summary["tasks"][0]["state"] == "open"
+    )  # `failed` once an attempt has counted
+    assert (
+        name not in ("claude", "codex") or len(night.model.asked) < 5
+    )  # of the ten that they try
 
 
 NO_KEY = {
@@ -380,27 +467,39 @@ NO_KEY = {
 
 
 @every_agent
-def test_without_a_login_the_run_ends_within_seconds(name: str, repo: Repo, run: Runner) -> None:
+def test_without_a_login_the_run_ends_within_seconds(
+    name: str, repo: Repo, run: Runner
+) -> None:
     night = run(name, [Fail(401)], "--full-permissions", **NO_KEY[name])
     assert (night.code, night.verdict["verdict"]) == (5, "unavailable"), night.printed
     assert night.seconds < 60
 
 
 @every_agent
-def test_no_such_model_and_a_wrong_address_end_the_run(name: str, repo: Repo, run: Runner) -> None:
+def test_no_such_model_and_a_wrong_address_end_the_run(
+    name: str, repo: Repo, run: Runner
+) -> None:
     night = run(name, [Page(404)], "--full-permissions")
     assert (night.code, night.verdict["verdict"]) == (5, "unavailable"), night.printed
 
 
-@pytest.mark.parametrize("name", ["claude", "codex", "gemini", "opencode", "pi"])  # Aider tries for a minute
+@pytest.mark.parametrize(
+    "name", ["claude", "codex", "gemini", "opencode", "pi"]
+)  # Aider tries for a minute
 def test_a_page_of_a_proxy_is_no_attempt(name: str, repo: Repo, run: Runner) -> None:
     night = run(name, [Page(200)], "--full-permissions", "--no-wait")
     assert (night.code, night.verdict["verdict"]) == (75, "limited"), night.printed
 
 
-@pytest.mark.parametrize("name", ["claude", "codex", "pi", "aider"])  # the others do not print it
-def test_that_the_provider_does_not_answer_is_shown(name: str, repo: Repo, run: Runner) -> None:
-    night = run(name, [Fail(503)], "--full-permissions", "--once", "--agent-timeout", "25s")
+@pytest.mark.parametrize(
+    "name", ["claude", "codex", "pi", "aider"]
+)  # the others do not print it
+def test_that_the_provider_does_not_answer_is_shown(
+    name: str, repo: Repo, run: Runner
+) -> None:
+    night = run(
+        name, [Fail(503)], "--full-permissions", "--once", "--agent-timeout", "25s"
+    )
     assert (night.code, night.verdict["verdict"]) == (75, "limited"), night.printed
     assert "  the provider does not answer, " in night.printed
 
@@ -409,20 +508,35 @@ SUBSCRIPTION = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat0
 
 
 def probe(name: str, repo: Repo, step: Step, **env: str) -> str:
-    """The last finding of `ralph doctor --probe`, in the environment that a crontab gives."""
+    """The last finding of `ralph doctor --probe`, in the environment that a crontab
+    gives."""
     if not install_agents.is_installed(name):
         pytest.skip(f"{name} is not installed: make test-agents")
     cli, home = CLIS[name], repo.outside / "home"
     repo.plan({"checks": ["true"]})
     with ModelServer([step]) as model:
-        given = {"HOME": str(home), "NO_COLOR": "1", **cli.settings(home, model.url), **env}
+        given = {
+            "HOME": str(home),
+            "NO_COLOR": "1",
+            **cli.settings(home, model.url),
+            **env,
+        }
         crontab = "".join(f"{key}={value}\n" for key, value in given.items())
         write(repo.outside / "crontab.txt", crontab)
-        write(repo.outside / "bin/crontab", f"#!/bin/sh\ncat {repo.outside}/crontab.txt\n")
+        write(
+            repo.outside / "bin/crontab", f"#!/bin/sh\ncat {repo.outside}/crontab.txt\n"
+        )
         (repo.outside / "bin/crontab").chmod(0o755)
         path = f"{repo.outside}/bin:{install_agents.programs(name)}:{repo.env['PATH']}"
         done = repo.ralph(
-            "doctor", "-v", "--agent", cli.command, "--full-permissions", "--probe", timeout=180, PATH=path
+            "doctor",
+            "-v",
+            "--agent",
+            cli.command,
+            "--full-permissions",
+            "--probe",
+            timeout=180,
+            PATH=path,
         )
     assert repo.alive() == [] and repo.git("status", "--porcelain") == "?? prd.json\n"
     return next(line for line in done.stdout.splitlines() if " probe: " in line)
@@ -431,7 +545,9 @@ def probe(name: str, repo: Repo, step: Step, **env: str) -> str:
 @every_agent
 def test_doctor_probes_it(name: str, repo: Repo) -> None:
     said = probe(name, repo, Say("ok"))
-    assert said.startswith("ok ") and re.search(r"\$\d|[1-9][\d.]*k tokens$", said), said
+    assert said.startswith("ok ") and re.search(r"\$\d|[1-9][\d.]*k tokens$", said), (
+        said
+    )
     assert (" $0." in said) == CLIS[name].dollars
 
 
@@ -450,10 +566,19 @@ def test_it_plans(name: str, repo: Repo) -> None:
     repo.write("../brief.md", "A program that greets.")
     with ModelServer([Say(f"I looked.\n{json.dumps(answer)}")]) as model:
         path = f"{install_agents.programs(name)}:{repo.env['PATH']}"
-        env = {"HOME": str(home), "NO_COLOR": "1", **cli.settings(home, model.url), "PATH": path}
-        done = repo.ralph("plan", "../brief.md", "--planner", cli.command, timeout=180, **env)
+        env = {
+            "HOME": str(home),
+            "NO_COLOR": "1",
+            **cli.settings(home, model.url),
+            "PATH": path,
+        }
+        done = repo.ralph(
+            "plan", "../brief.md", "--planner", cli.command, timeout=180, **env
+        )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads(repo.read("prd.json"))["userStories"] == [{**task, "passes": False}]
+    assert json.loads(repo.read("prd.json"))["userStories"] == [
+        {**task, "passes": False}
+    ]
     assert repo.read("a.txt") == "a\n" and repo.alive() == []
 
 
@@ -477,7 +602,9 @@ def test_doctor_finds_a_limit(name: str, repo: Repo) -> None:
 
 @every_agent
 def test_a_model_that_never_answers(name: str, repo: Repo, run: Runner) -> None:
-    night = run(name, [Hang()], "--full-permissions", "--once", "--agent-timeout", "20s")
+    night = run(
+        name, [Hang()], "--full-permissions", "--once", "--agent-timeout", "20s"
+    )
     assert night.verdict["verdict"] in ("limited", "timed-out"), night.printed
     assert night.code == (75 if night.verdict["verdict"] == "limited" else 3)
     assert night.model.asked
@@ -489,7 +616,9 @@ def test_what_it_leaves_running_is_ended(name: str, repo: Repo, run: Runner) -> 
     leave = f"nohup sleep 600 > /dev/null 2>&1 & echo $! > {repo.outside}/pid"
     steps: list[Step] = [Run(leave), hello(repo), Say("done")]
     more = ""
-    if name == "aider":  # it runs no command that the model asks for, but this one of the person's
+    if (
+        name == "aider"
+    ):  # it runs no command that the model asks for, but this one of the person's
         steps, more = [hello(repo)], f"--auto-test --test-cmd '{leave}'"
     night = run(name, steps, "--full-permissions", more=more)
     assert night.code == 0, night.printed
@@ -501,17 +630,29 @@ def test_what_it_leaves_running_is_ended(name: str, repo: Repo, run: Runner) -> 
 
 def test_a_ladder_goes_from_claude_to_codex(repo: Repo, run: Runner) -> None:
     up = ["--agent", "codex", "--full-permissions"]
-    night = run("claude", [Say("that is too hard")], *up, codex=[hello(repo), Say("done")])
+    night = run(
+        "claude", [Say("that is too hard")], *up, codex=[hello(repo), Say("done")]
+    )
     assert night.code == 0, night.printed
-    worked = [(record["agent"], record["verdict"]) for record in repo.records("verdict")]
+    worked = [
+        (record["agent"], record["verdict"]) for record in repo.records("verdict")
+    ]
     assert worked == [("claude", "failed"), ("codex", "passed")]
 
 
 def test_codex_takes_over_while_claude_is_limited(repo: Repo, run: Runner) -> None:
     other = ["--fallback", "codex", "--full-permissions"]
-    night = run("claude", [limit_of("claude")], *other, codex=[hello(repo), Say("done")], **SUBSCRIPTION)
+    night = run(
+        "claude",
+        [limit_of("claude")],
+        *other,
+        codex=[hello(repo), Say("done")],
+        **SUBSCRIPTION,
+    )
     assert night.code == 0 and not repo.records("wait"), night.printed
-    worked = [(record["agent"], record["verdict"]) for record in repo.records("verdict")]
+    worked = [
+        (record["agent"], record["verdict"]) for record in repo.records("verdict")
+    ]
     assert worked == [("claude", "limited"), ("codex", "passed")]
     assert night.seconds < 60
 
@@ -520,8 +661,11 @@ def test_codex_takes_over_while_claude_is_limited(repo: Repo, run: Runner) -> No
 
 
 @pytest.fixture
-def plugin(tmp_path: Path) -> tuple[Path, Callable[..., subprocess.CompletedProcess[str]]]:
-    """A copy of the plugin, and Claude Code to call with words and the address of a model."""
+def plugin(
+    tmp_path: Path,
+) -> tuple[Path, Callable[..., subprocess.CompletedProcess[str]]]:
+    """A copy of the plugin, and Claude Code to call with words and the address of a
+    model."""
     if not install_agents.is_installed("claude"):
         pytest.skip("claude is not installed: make test-agents")
     copied, home = tmp_path / "plugin", tmp_path / "home"
@@ -529,7 +673,9 @@ def plugin(tmp_path: Path) -> tuple[Path, Callable[..., subprocess.CompletedProc
         shutil.copytree(ROOT / name, copied / name)
     home.mkdir()
 
-    def call(*words: str, url: str = "http://127.0.0.1:9") -> subprocess.CompletedProcess[str]:
+    def call(
+        *words: str, url: str = "http://127.0.0.1:9"
+    ) -> subprocess.CompletedProcess[str]:
         path = f"{install_agents.programs('claude')}:{os.environ['PATH']}"
         env = {"PATH": path, "HOME": str(home), **claude(home, url)}
         return subprocess.run(
@@ -540,7 +686,9 @@ def plugin(tmp_path: Path) -> tuple[Path, Callable[..., subprocess.CompletedProc
     return copied, call
 
 
-def test_claude_finds_nothing_wrong_with_the_plugin_and_installs_it(plugin: Any) -> None:
+def test_claude_finds_nothing_wrong_with_the_plugin_and_installs_it(
+    plugin: Any,
+) -> None:
     copied, call = plugin
     for part in (copied, copied / ".claude-plugin/plugin.json", copied / "skills"):
         done = call("plugin", "validate", "--strict", str(part))
@@ -548,9 +696,13 @@ def test_claude_finds_nothing_wrong_with_the_plugin_and_installs_it(plugin: Any)
     for words in (("marketplace", "add", str(copied)), ("install", "ralph@ralph")):
         done = call("plugin", *words)
         assert done.returncode == 0, done.stdout + done.stderr
-    assert "Skills (3)  morning, night, plan" in call("plugin", "details", "ralph").stdout
+    assert (
+        "Skills (3)  morning, night, plan" in call("plugin", "details", "ralph").stdout
+    )
     (copied / "skills/night/SKILL.md").write_text("---\nname: [\n---\n")
-    assert call("plugin", "validate", "--strict", str(copied / "skills")).returncode != 0
+    assert (
+        call("plugin", "validate", "--strict", str(copied / "skills")).returncode != 0
+    )
 
 
 @pytest.mark.parametrize("skill", ["plan", "night", "morning"])
@@ -558,7 +710,9 @@ def test_claude_is_sent_a_skill_that_somebody_types(plugin: Any, skill: str) -> 
     copied, call = plugin
     with (model := Reads([Say("ralph is not installed here.")])):
         done = call("-p", f"/ralph:{skill}", "--plugin-dir", str(copied), url=model.url)
-    assert done.returncode == 0 and done.stdout.strip() == "ralph is not installed here.", done.stderr
+    assert (
+        done.returncode == 0 and done.stdout.strip() == "ralph is not installed here."
+    ), done.stderr
     body = (copied / f"skills/{skill}/SKILL.md").read_text("utf-8").split("\n---\n")[1]
     assert json.dumps(body.strip())[1:-1] in model.read
 
@@ -575,7 +729,8 @@ class Reads(ModelServer):
 
 @pytest.mark.parametrize("command", EVERY)
 def test_claude_plans_from_what_people_have(repo: Repo, command: str) -> None:
-    """It is sent all of it, and the plan that it answers keeps ids, dependencies and what is done."""
+    """It is sent all of it, and the plan that it answers keeps ids, dependencies and
+    what is done."""
     if not install_agents.is_installed("claude"):
         pytest.skip("claude is not installed: make test-agents")
     recipe = EVERY[command]
@@ -583,7 +738,11 @@ def test_claude_plans_from_what_people_have(repo: Repo, command: str) -> None:
     model = Reads([Say(f"I looked.\n{json.dumps(recipe.answer)}")])
     with model:
         path = f"{install_agents.programs('claude')}:{repo.env['PATH']}"
-        env = {"HOME": str(repo.outside / "home"), "PATH": path, **claude(repo.outside, model.url)}
+        env = {
+            "HOME": str(repo.outside / "home"),
+            "PATH": path,
+            **claude(repo.outside, model.url),
+        }
         repo.env |= env
         done = shell(repo, command)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -594,8 +753,12 @@ def test_claude_plans_from_what_people_have(repo: Repo, command: str) -> None:
     assert repo.passed() == recipe.done and repo.alive() == []
 
 
-def test_claude_keeps_its_dollar_limit_and_names_its_session(repo: Repo, run: Runner) -> None:
-    night = run("claude", [hello(repo), Say("done")], "--full-permissions", "--max-usd", "1")
+def test_claude_keeps_its_dollar_limit_and_names_its_session(
+    repo: Repo, run: Runner
+) -> None:
+    night = run(
+        "claude", [hello(repo), Say("done")], "--full-permissions", "--max-usd", "1"
+    )
     assert night.code == 0 and 0 < night.summary["usd"] < 1, night.printed
     first = json.loads(repo.read(".ralph/log/0001-US-001.out").splitlines()[0])
     assert first["session_id"] == night.verdict["session"]
@@ -605,12 +768,16 @@ def test_claude_keeps_its_dollar_limit_and_names_its_session(repo: Repo, run: Ru
 def test_the_result_counts_of_a_claude_that_waits_for_a_task_of_its_own(
     repo: Repo, run: Runner, monkeypatch: pytest.MonkeyPatch, last: str, seconds: float
 ) -> None:
-    """It says its result, and exits when its background task has ended; one that never does is ended."""
+    """It says its result, and exits when its background task has ended; one that never
+    does is ended."""
     monkeypatch.setattr(events, "BACKGROUND", 20.0)
     steps = [hello(repo), Run(f"sleep {last}", background=True), Say("done")]
     night = run("claude", steps, "--full-permissions")
     assert (night.code, night.verdict["verdict"]) == (0, "passed"), night.printed
-    said = [json.loads(line) for line in repo.read(".ralph/log/0001-US-001.out").splitlines()]
+    said = [
+        json.loads(line)
+        for line in repo.read(".ralph/log/0001-US-001.out").splitlines()
+    ]
     results = [event for event in said if event["type"] == "result"]
     assert len(results) == (1 if seconds else 2)
     assert seconds < night.verdict["seconds"] < 60
@@ -618,7 +785,8 @@ def test_the_result_counts_of_a_claude_that_waits_for_a_task_of_its_own(
 
 
 class Stalls(ModelServer):
-    """Answers once in every conversation but each third, whose second request it leaves without an answer."""
+    """Answers once in every conversation but each third, whose second request it leaves
+    without an answer."""
 
     conversations = 0
     stalled = 0
@@ -633,11 +801,15 @@ class Stalls(ModelServer):
         return found
 
 
-def test_three_claudes_side_by_side_share_the_dollars_and_the_branch(repo: Repo) -> None:
+def test_three_claudes_side_by_side_share_the_dollars_and_the_branch(
+    repo: Repo,
+) -> None:
     if not install_agents.is_installed("claude"):
         pytest.skip("claude is not installed: make test-agents")
     repo.plan(*({"checks": [f"grep -q T{n} T{n}.txt"]} for n in range(1, 7)))
-    with ModelServer([Run("sleep 1; echo $RALPH_TASK_ID > $RALPH_TASK_ID.txt"), Say("done")]) as model:
+    with ModelServer(
+        [Run("sleep 1; echo $RALPH_TASK_ID > $RALPH_TASK_ID.txt"), Say("done")]
+    ) as model:
         home = repo.outside / "home"
         repo.env |= {"HOME": str(home), "NO_COLOR": "1", **claude(home, model.url)}
         repo.env["PATH"] = f"{install_agents.programs('claude')}:{repo.env['PATH']}"
@@ -647,12 +819,15 @@ def test_three_claudes_side_by_side_share_the_dollars_and_the_branch(repo: Repo)
     assert (code, summary["passed"]) == (0, 6), printed
     assert {start.get("worker", 1) for start in repo.records("start")} == {1, 2, 3}
     assert 0 < summary["usd"] < 3 and summary["usd_estimated"] == 0
-    assert [repo.landed(f"T{n}.txt") for n in range(1, 7)] == [f"T{n}\n" for n in range(1, 7)]
+    assert [repo.landed(f"T{n}.txt") for n in range(1, 7)] == [
+        f"T{n}\n" for n in range(1, 7)
+    ]
     assert repo.alive() == []
 
 
 def test_what_claude_did_not_tell_is_booked_for_what_it_cost(repo: Repo) -> None:
-    """Every third attempt ends at its deadline, or with kill -9 of ralph; every request costs the same here."""
+    """Every third attempt ends at its deadline, or with kill -9 of ralph; every request
+    costs the same here."""
     if not install_agents.is_installed("claude"):
         pytest.skip("claude is not installed: make test-agents")
     repo.plan({"checks": ["false"]}, limits={"attempts": 99})
@@ -660,10 +835,22 @@ def test_what_claude_did_not_tell_is_booked_for_what_it_cost(repo: Repo) -> None
     model = Stalls([hello(repo), Say("done")])
     with model:
         path = f"{install_agents.programs('claude')}:{repo.env['PATH']}"
-        repo.env |= {"HOME": str(repo.outside / "home"), "PATH": path, **claude(repo.outside, model.url)}
+        repo.env |= {
+            "HOME": str(repo.outside / "home"),
+            "PATH": path,
+            **claude(repo.outside, model.url),
+        }
         code = -9
         while code == -9:
-            words = ("--agent", "claude", "--full-permissions", "--agent-timeout", "15s", "--max-usd", "0.1")
+            words = (
+                "--agent",
+                "claude",
+                "--full-permissions",
+                "--agent-timeout",
+                "15s",
+                "--max-usd",
+                "0.1",
+            )
             process = repo.start("run", "-q", *words)
             while process.poll() is None:
                 if model.stalled == 2 and not killed:
@@ -674,9 +861,15 @@ def test_what_claude_did_not_tell_is_booked_for_what_it_cost(repo: Repo) -> None
             code = process.returncode
             assert repo.gone_within(10)
     verdicts = repo.records("verdict")
-    told = [one["usd"] for one in verdicts if "at_least" not in one and one["verdict"] == "failed"]
+    told = [
+        one["usd"]
+        for one in verdicts
+        if "at_least" not in one and one["verdict"] == "failed"
+    ]
     counted = len(model.asked) * min(told) / 2  # each of these attempts asked twice
-    spent = [one.get("usd", 0.0) for one in verdicts]  # no agent ran where only checks were made up for
+    spent = [
+        one.get("usd", 0.0) for one in verdicts
+    ]  # no agent ran where only checks were made up for
     booked = sum(spent)
     assert (code, repo.records("stop")[-1]["stop"]) == (3, "limit")
     assert sum("at_least" in one for one in verdicts) == model.stalled >= 2 and killed
@@ -686,13 +879,24 @@ def test_what_claude_did_not_tell_is_booked_for_what_it_cost(repo: Repo) -> None
 
 def on_extra_usage() -> Say:
     """An answer that a subscription no longer covers."""
-    left = {"status": "rejected", "overage-status": "allowed", "reset": str(int(time.time()) + 3600)}
+    left = {
+        "status": "rejected",
+        "overage-status": "allowed",
+        "reset": str(int(time.time()) + 3600),
+    }
     left |= {"representative-claim": "five_hour"}
-    return Say("done", {f"anthropic-ratelimit-unified-{key}": value for key, value in left.items()})
+    return Say(
+        "done",
+        {f"anthropic-ratelimit-unified-{key}": value for key, value in left.items()},
+    )
 
 
-def test_claude_on_paid_extra_usage_begins_no_second_attempt(repo: Repo, run: Runner) -> None:
-    night = run("claude", [on_extra_usage()], "--full-permissions", "--no-wait", **SUBSCRIPTION)
+def test_claude_on_paid_extra_usage_begins_no_second_attempt(
+    repo: Repo, run: Runner
+) -> None:
+    night = run(
+        "claude", [on_extra_usage()], "--full-permissions", "--no-wait", **SUBSCRIPTION
+    )
     assert (night.code, len(night.repo.records("start"))) == (75, 1), night.printed
     assert "--allow-overage" in night.stopped
 
@@ -708,14 +912,18 @@ def test_claude_runs_the_check_inside_its_own_sandbox(repo: Repo, run: Runner) -
         pytest.skip("socat is not on PATH")
     outside = repo.outside / "outside.txt"
     look = "test -f hello.txt && echo green > seen.txt"
-    night = run("claude", [hello(repo), Run(look), Run(f"touch {outside}"), Say("done")])
+    night = run(
+        "claude", [hello(repo), Run(look), Run(f"touch {outside}"), Say("done")]
+    )
     assert night.code == 0, night.printed
     assert repo.landed("seen.txt", "ralph/hello") == "green\n"
     assert not outside.exists()
     assert "denials" not in night.verdict
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere its sandbox comes with the system")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="elsewhere its sandbox comes with the system"
+)
 def test_claude_without_its_sandbox_is_refused(repo: Repo, run: Runner) -> None:
     tools = repo.outside / "tools"
     tools.mkdir()

@@ -1,5 +1,6 @@
-"""Real test runners and what they report of single tests, from `ralph init` to the verdict, in projects whose
-suite is partly red: `make test-gate`. A runner that is not here is skipped."""
+"""Real test runners and what they report of single tests, from `ralph init` to the
+verdict, in projects whose suite is partly red: `make test-gate`. A runner that is not
+here is skipped."""
 
 from __future__ import annotations
 
@@ -25,13 +26,15 @@ CLEAN = "git read-tree HEAD && git checkout-index -fqa && git clean -fdq -e '.ra
 
 @dataclass(frozen=True)
 class Runner:
-    """A project whose suite has a green test and one that has been red for a year, and its next task: `sub`.
+    """A project whose suite has a green test and one that has been red for a year, and
+    its next task: `sub`.
 
-    `test` is the task's own: red on `stub`, and not even to be loaded on `files`. `own` makes its check from
-    the one that init proposes for the suite. `right` does the task; `breaks` does, too, and breaks the green
-    test, whose name is `broken`. `cheat` is a command that makes all tests exit with 0, and `caught` what is
-    said of it. `later` is a test of another task, which cannot be loaded: not where nothing at all runs then.
-    `make` is run once by the owner, for what setup needs.
+    `test` is the task's own: red on `stub`, and not even to be loaded on `files`. `own`
+    makes its check from the one that init proposes for the suite. `right` does the
+    task; `breaks` does, too, and breaks the green test, whose name is `broken`. `cheat`
+    is a command that makes all tests exit with 0, and `caught` what is said of it.
+    `later` is a test of another task, which cannot be loaded: not where nothing at all
+    runs then. `make` is run once by the owner, for what setup needs.
     """
 
     tools: tuple[str, ...]
@@ -70,13 +73,18 @@ PYTEST = Runner(
     breaks=py("b", "a - b"),
     broken="test_add",
     own=lambda run: run.replace("pytest -q", "pytest -q test_sub.py"),
-    cheat="printf '[tool:pytest]\\naddopts = --setup-plan\\n' > setup.cfg",  # then all is reported as passed
+    # then all is reported as passed
+    cheat="printf '[tool:pytest]\\naddopts = --setup-plan\\n' > setup.cfg",
     caught="newly skipped: test_add",
     later={"test_mul.py": "from calc import mul\n\n\ndef test_mul():\n    assert mul(2, 3) == 6\n"},
 )  # fmt: skip
 UNITTEST = replace(
     PYTEST,
-    files={**PYTEST.files, "test_add.py": SUMS_PY, "setup.cfg": "[metadata]\nname = calc\n"},
+    files={
+        **PYTEST.files,
+        "test_add.py": SUMS_PY,
+        "setup.cfg": "[metadata]\nname = calc\n",
+    },
     broken="test_add.Sums > test_add",
     cheat="printf '[tool:pytest]\\naddopts = --collect-only\\n' >> setup.cfg",
     caught=NO_TEST,
@@ -92,14 +100,23 @@ def js(add: str, sub: str = "") -> Files:
 
 def js_test(head: str, name: str, **cases: str) -> str:
     """A test file of one function: titles, and what must be the same."""
-    lines = "".join(f"  it('{title}', () => same({code}));\n" for title, code in cases.items())
+    lines = "".join(
+        f"  it('{title}', () => same({code}));\n" for title, code in cases.items()
+    )
     return f"{head}\nconst {{ {name} }} = require('../calc.js');\n{name}.name;\ndescribe('{name}', () => {{\n{lines}}});\n"
 
 
 def on_node(script: str, head: str, ending: str, install: str = "") -> Runner:
     """A project whose tests begin with `head`."""
-    package = {"name": "calc", "version": "1.0.0", "private": True, "scripts": {"test": script}}
-    npm = "npm install --save-dev --no-audit --no-fund --prefer-offline --loglevel=error"
+    package = {
+        "name": "calc",
+        "version": "1.0.0",
+        "private": True,
+        "scripts": {"test": script},
+    }
+    npm = (
+        "npm install --save-dev --no-audit --no-fund --prefer-offline --loglevel=error"
+    )
     own = f"test/sub{ending}"
     return Runner(
         tools=("node", "npm"),
@@ -125,7 +142,11 @@ VITEST_HEAD = (
     "import { createRequire } from 'node:module';\nimport { describe, expect, it } from 'vitest';\n"
     "const require = createRequire(import.meta.url);\nconst same = (a, b) => expect(a).toBe(b);"
 )
-NODE = on_node("node --test", f"{ASSERT}\nconst {{ describe, it }} = require('node:test');", ".test.js")
+NODE = on_node(
+    "node --test",
+    f"{ASSERT}\nconst {{ describe, it }} = require('node:test');",
+    ".test.js",
+)
 MOCHA = replace(
     on_node("mocha", ASSERT, ".test.js", "mocha@11"),
     cheat="""echo '{"dry-run": true}' > .mocharc.json""",
@@ -138,7 +159,12 @@ VITEST = replace(
     caught=NO_TEST,
 )
 JEST = replace(
-    on_node("jest", "const same = (a, b) => expect(a).toBe(b);", ".test.js", "jest@29 jest-junit@16"),
+    on_node(
+        "jest",
+        "const same = (a, b) => expect(a).toBe(b);",
+        ".test.js",
+        "jest@29 jest-junit@16",
+    ),
     broken="add adds",
     cheat="npm pkg set jest.testRegex=none && npm pkg set jest.passWithNoTests=true --json",
     caught=NO_TEST,
@@ -149,7 +175,9 @@ JEST = replace(
 
 def go(add: str, sub: str = "") -> Files:
     subtracts = f"\nfunc Sub(a, b int) int {{ return {sub} }}\n" if sub else ""
-    return {"calc.go": f"package calc\n\nfunc Add(a, b int) int {{ return {add} }}\n{subtracts}"}
+    return {
+        "calc.go": f"package calc\n\nfunc Add(a, b int) int {{ return {add} }}\n{subtracts}"
+    }
 
 
 def go_test(*tests: str, head: str = 'package calc\n\nimport "testing"\n') -> str:
@@ -178,8 +206,14 @@ GO = Runner(
 
 
 def rust(add: str, sub: str = "") -> Files:
-    subtracts = f"\npub fn sub(a: i32, b: i32) -> i32 {{\n    let _ = (a, b);\n    {sub}\n}}\n" if sub else ""
-    return {"src/lib.rs": f"pub fn add(a: i32, b: i32) -> i32 {{\n    let _ = a;\n    {add}\n}}\n{subtracts}"}
+    subtracts = (
+        f"\npub fn sub(a: i32, b: i32) -> i32 {{\n    let _ = (a, b);\n    {sub}\n}}\n"
+        if sub
+        else ""
+    )
+    return {
+        "src/lib.rs": f"pub fn add(a: i32, b: i32) -> i32 {{\n    let _ = a;\n    {add}\n}}\n{subtracts}"
+    }
 
 
 RUST = Runner(
@@ -203,7 +237,9 @@ RUST = Runner(
 DEBIAN = Path("/usr/share/maven-repo")
 """Maven's plugins as Debian has them; elsewhere, they are downloaded."""
 OFFLINE = f"-o\n-s\n/etc/maven/settings-debian.xml\n-Dmaven.repo.local={DEBIAN}\n"
-PLUGIN = "<plugin><artifactId>maven-{}-plugin</artifactId><version>{}</version></plugin>"
+PLUGIN = (
+    "<plugin><artifactId>maven-{}-plugin</artifactId><version>{}</version></plugin>"
+)
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>org.example</groupId>
@@ -223,7 +259,9 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 def java(add: str, sub: str = "") -> Files:
-    subtracts = f"    public static int sub(int a, int b) {{ return {sub}; }}\n" if sub else ""
+    subtracts = (
+        f"    public static int sub(int a, int b) {{ return {sub}; }}\n" if sub else ""
+    )
     path = "src/main/java/org/example/Calc.java"
     return {
         path: f"package org.example;\n\npublic class Calc {{\n    public static int add(int a, int b) {{ return {add}; }}\n{subtracts}}}\n"
@@ -236,14 +274,22 @@ def java_test(name: str, *tests: str) -> Files:
         for test in tests
     )
     head = "package org.example;\n\nimport static org.junit.Assert.assertEquals;\nimport org.junit.Test;\n\n"
-    return {f"src/test/java/org/example/{name}.java": f"{head}public class {name} {{\n{lines}}}\n"}
+    return {
+        f"src/test/java/org/example/{name}.java": f"{head}public class {name} {{\n{lines}}}\n"
+    }
 
 
 def maven_files() -> Files:
-    """The pom.xml, with the newest plugins that Debian has; they are read from there."""
+    """The pom.xml, with the newest plugins that Debian has; they are read from
+    there."""
     names = ("clean", "resources", "compiler", "surefire", "jar")
-    found = {name: [*DEBIAN.glob(f"org/apache/maven/plugins/maven-{name}-plugin/[0-9]*")] for name in names}
-    newest = {name: max(one.name for one in paths) for name, paths in found.items() if paths}
+    found = {
+        name: [*DEBIAN.glob(f"org/apache/maven/plugins/maven-{name}-plugin/[0-9]*")]
+        for name in names
+    }
+    newest = {
+        name: max(one.name for one in paths) for name, paths in found.items() if paths
+    }
     offline = {".mvn/maven.config": OFFLINE} if newest else {}
     return {
         "pom.xml": POM % "".join(PLUGIN.format(*one) for one in newest.items()),
@@ -279,8 +325,9 @@ RUNNERS = {
 def test_an_honest_task_passes_and_one_that_breaks_a_green_test_fails_with_its_name(
     name: str, first: bool, owner: Repo
 ) -> None:
-    """One task, three attempts: one that turns tests off, one that breaks another test, an honest one. With
-    the `tests first`, they cannot even be loaded before the work, and those of a later task never."""
+    """One task, three attempts: one that turns tests off, one that breaks another test,
+    an honest one. With the `tests first`, they cannot even be loaded before the work,
+    and those of a later task never."""
     runner = RUNNERS[name]
     for tool in runner.tools:
         if not (shutil.which(tool) if tool == "go" else runs(tool)):
@@ -294,10 +341,15 @@ def test_an_honest_task_passes_and_one_that_breaks_a_green_test_fails_with_its_n
         owner.commit("tests first")
     must(owner, "ralph init")
     plan = json.loads(owner.read("prd.json"))
-    proposed = {key: plan[key] for key in ("setup", "keep", "checks", "protect") if key in plan}
+    proposed = {
+        key: plan[key] for key in ("setup", "keep", "checks", "protect") if key in plan
+    }
     (suite,) = [check for check in proposed["checks"] if isinstance(check, dict)]
     assert suite["results"] == "junit"
-    owner.plan({"checks": [{**suite, "name": "own", "run": runner.own(suite["run"])}]}, **proposed)
+    owner.plan(
+        {"checks": [{**suite, "name": "own", "run": runner.own(suite["run"])}]},
+        **proposed,
+    )
     script = f"""
         assert sh({CLEAN!r}).returncode == 0
         if attempt == 1:
@@ -307,7 +359,9 @@ def test_an_honest_task_passes_and_one_that_breaks_a_green_test_fails_with_its_n
     """
     code, _, said = owner.run(owner.agent(script), timeout=DEADLINE)
     said = f"{said}\n{owner.read('progress.txt')}"
-    assert (code, owner.verdicts()) == (0, ["T1 failed", "T1 failed", "T1 passed"]), said
+    assert (code, owner.verdicts()) == (0, ["T1 failed", "T1 failed", "T1 passed"]), (
+        said
+    )
     cheated, broke, passed = owner.records("verdict")
     assert re.search(runner.caught, cheated["reason"]), said
     assert "1 newly red: " in broke["reason"] and runner.broken in broke["reason"], said

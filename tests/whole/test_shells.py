@@ -1,5 +1,5 @@
-"""The shells that people sit in: whatever their environment names, the work is tested and not home's files,
-and nothing of theirs is touched."""
+"""The shells that people sit in: whatever their environment names, the work is tested
+and not home's files, and nothing of theirs is touched."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ SETUP = 'python3 -m venv --without-pip .venv && echo "$PWD/src" > "$(echo .venv/
 
 
 def editable(repo: Repo, where: Path) -> Path:
-    """A virtual environment that has home's package installed as `pip install -e .` does; its programs."""
+    """A virtual environment that has home's package installed as `pip install -e .`
+    does; its programs."""
     venv.create(where, symlinks=True)
     (site,) = where.glob("lib/python*/site-packages")
     (site / "shop.pth").write_text(f"{repo.path}/src\n")
@@ -28,7 +29,10 @@ def editable(repo: Repo, where: Path) -> Path:
 
 
 def active(repo: Repo, where: Path) -> dict[str, str]:
-    return {"VIRTUAL_ENV": str(where), "PATH": f"{editable(repo, where)}:{repo.env['PATH']}"}
+    return {
+        "VIRTUAL_ENV": str(where),
+        "PATH": f"{editable(repo, where)}:{repo.env['PATH']}",
+    }
 
 
 def shared_target(repo: Repo) -> dict[str, str]:
@@ -38,7 +42,8 @@ def shared_target(repo: Repo) -> dict[str, str]:
 
 
 class Shell(NamedTuple):
-    """What it sets, the Python or the line by which a check runs code, and the setup."""
+    """What it sets, the Python or the line by which a check runs code, and the
+    setup."""
 
     env: Callable[[Repo], dict[str, str]]
     check: str = "cd src && python3 -c '{0}'"
@@ -46,9 +51,13 @@ class Shell(NamedTuple):
 
 
 SHELLS = {
-    "the project's own venv": Shell(lambda repo: active(repo, repo.path / ".venv"), "python -c '{0}'", SETUP),
+    "the project's own venv": Shell(
+        lambda repo: active(repo, repo.path / ".venv"), "python -c '{0}'", SETUP
+    ),
     "a virtualenv elsewhere": Shell(
-        lambda repo: active(repo, repo.outside / "venv"), ".venv/bin/python -c '{0}'", SETUP
+        lambda repo: active(repo, repo.outside / "venv"),
+        ".venv/bin/python -c '{0}'",
+        SETUP,
     ),
     "conda": Shell(
         lambda repo: {
@@ -58,19 +67,32 @@ SHELLS = {
         ".venv/bin/python -c '{0}'",
         SETUP,
     ),
-    "direnv's PYTHONPATH": Shell(lambda repo: {"PYTHONPATH": f"{repo.path}/src"}, "python3 -c '{0}'"),
-    "NODE_PATH": Shell(lambda repo: {"NODE_PATH": f"{repo.path}/src"}, "cd $NODE_PATH && python3 -c '{0}'"),
+    "direnv's PYTHONPATH": Shell(
+        lambda repo: {"PYTHONPATH": f"{repo.path}/src"}, "python3 -c '{0}'"
+    ),
+    "NODE_PATH": Shell(
+        lambda repo: {"NODE_PATH": f"{repo.path}/src"},
+        "cd $NODE_PATH && python3 -c '{0}'",
+    ),
     "a CI's workspace": Shell(
-        lambda repo: {"GITHUB_WORKSPACE": str(repo.path)}, "cd $GITHUB_WORKSPACE/src && python3 -c '{0}'"
+        lambda repo: {"GITHUB_WORKSPACE": str(repo.path)},
+        "cd $GITHUB_WORKSPACE/src && python3 -c '{0}'",
     ),
     "CARGO_TARGET_DIR": Shell(
         shared_target,
         "mkdir -p $CARGO_TARGET_DIR && cp -n src/calc.py $CARGO_TARGET_DIR; cd $CARGO_TARGET_DIR && python3 -c '{0}'",
     ),
-    "an empty and a relative PATH": Shell(lambda repo: {"PATH": f":src:{repo.env['PATH']}:"}),
-    "bytes that are no text": Shell(lambda repo: {"ODD": os.fsdecode(b"\xff\xfe="), "LS_COLORS": "\udc80"}),
+    "an empty and a relative PATH": Shell(
+        lambda repo: {"PATH": f":src:{repo.env['PATH']}:"}
+    ),
+    "bytes that are no text": Shell(
+        lambda repo: {"ODD": os.fsdecode(b"\xff\xfe="), "LS_COLORS": "\udc80"}
+    ),
     "a venv that is gone": Shell(
-        lambda repo: {"VIRTUAL_ENV": "/gone/venv", "PATH": f"/gone/venv/bin:{repo.env['PATH']}"}
+        lambda repo: {
+            "VIRTUAL_ENV": "/gone/venv",
+            "PATH": f"/gone/venv/bin:{repo.env['PATH']}",
+        }
     ),
 }
 
@@ -79,9 +101,12 @@ def standing(repo: Repo) -> dict[str, bytes]:
     """All files of the person's, but caches of Python, ralph's own and git's."""
     own = (repo.path / ".git", repo.path / ".ralph", repo.outside / "state")
     return {
-        str(path): os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes()
+        str(path): os.fsencode(os.readlink(path))
+        if path.is_symlink()
+        else path.read_bytes()
         for path in files.walk(repo.outside)
-        if "__pycache__" not in path.parts and not any(path.is_relative_to(one) for one in own)
+        if "__pycache__" not in path.parts
+        and not any(path.is_relative_to(one) for one in own)
     }
 
 
@@ -96,7 +121,9 @@ def test_the_work_is_tested_in_every_shell_and_the_person_s_own_files_stay(
     repo.write(".gitignore", ".venv/\n__pycache__/\ntarget/\n")
     repo.commit("calc")
     repo.env = {**repo.env, "PYTHONDONTWRITEBYTECODE": "1"}
-    own = ["grep -q sub src/calc.py"] + [shell.check.format(SUBTRACTS)] * (work == "honest")
+    own = ["grep -q sub src/calc.py"] + [shell.check.format(SUBTRACTS)] * (
+        work == "honest"
+    )
     settings = {"setup": shell.setup} if shell.setup else {}
     repo.plan(
         {"checks": own},
@@ -118,6 +145,13 @@ def test_the_work_is_tested_in_every_shell_and_the_person_s_own_files_stay(
     assert done.returncode == 0, done.stdout
     ended = repo.ralph("run", "--agent", agent)
     assert not ended.stderr.startswith("Traceback")
-    assert (ended.returncode, repo.passed()) == ((0, ["T1"]) if work == "honest" else (4, [])), ended.stdout
-    after, ralph_s = standing(repo), {f"{repo.path}/prd.json", f"{repo.path}/progress.txt"}
-    assert {one for one in before | after if before.get(one) != after.get(one)} <= ralph_s
+    assert (ended.returncode, repo.passed()) == (
+        (0, ["T1"]) if work == "honest" else (4, [])
+    ), ended.stdout
+    after, ralph_s = (
+        standing(repo),
+        {f"{repo.path}/prd.json", f"{repo.path}/progress.txt"},
+    )
+    assert {
+        one for one in before | after if before.get(one) != after.get(one)
+    } <= ralph_s

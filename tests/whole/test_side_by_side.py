@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from tests.conftest import LITTLE_GRACE, Repo, sample
-from tests.oracle import BRANCH, end, fresh_clone_is_green, nothing_runs_within, still_running
+from tests.oracle import (
+    BRANCH,
+    end,
+    fresh_clone_is_green,
+    nothing_runs_within,
+    still_running,
+)
 from tests.scripts import (
     LOOKS_OFTEN,
     MEET,
@@ -39,30 +45,43 @@ def tasks(count: int, **top: object) -> list[dict[str, Any]]:
 def chained(count: int) -> list[dict[str, Any]]:
     """Tasks of which each needs all that stand before it."""
     needs = ([f"T{n}" for n in range(1, number)] for number in range(1, count + 1))
-    return [{**task, "dependsOn": before} for task, before in zip(tasks(count), needs, strict=True)]
+    return [
+        {**task, "dependsOn": before}
+        for task, before in zip(tasks(count), needs, strict=True)
+    ]
 
 
 def most_at_once(repo: Repo) -> int:
     """How many attempts the records have open at once."""
     steps = {"start": 1, "verdict": -1}
-    return max(itertools.accumulate(steps.get(record["event"], 0) for record in repo.records()))
+    return max(
+        itertools.accumulate(steps.get(record["event"], 0) for record in repo.records())
+    )
 
 
 def test_tasks_are_worked_side_by_side_and_land_one_after_the_other(repo: Repo) -> None:
     repo.plan(*tasks(6))
-    code, summary, printed = repo.run(repo.agent(f"time.sleep(0.5); {WORKS}"), "--jobs", "3")
+    code, summary, printed = repo.run(
+        repo.agent(f"time.sleep(0.5); {WORKS}"), "--jobs", "3"
+    )
     assert (code, summary["passed"]) == (0, 6), printed
     assert most_at_once(repo) == 3
     assert sorted(repo.verdicts()) == [f"T{n} passed" for n in range(1, 7)]
     assert {start.get("worker", 0) for start in repo.records("start")} == {0, 2, 3}
-    assert fresh_clone_is_green(repo, BRANCH, [f"grep -q good T{n}.txt" for n in range(1, 7)])
+    assert fresh_clone_is_green(
+        repo, BRANCH, [f"grep -q good T{n}.txt" for n in range(1, 7)]
+    )
 
 
 # ---------------------------------------------------------------- the line before the room
 
 
-def test_what_is_green_alone_and_red_together_does_not_land_and_is_told_what_came_between(repo: Repo) -> None:
-    repo.plan(*tasks(2), checks=['test -z "$(cat number-* 2>/dev/null | sort | uniq -d)"'])
+def test_what_is_green_alone_and_red_together_does_not_land_and_is_told_what_came_between(
+    repo: Repo,
+) -> None:
+    repo.plan(
+        *tasks(2), checks=['test -z "$(cat number-* 2>/dev/null | sort | uniq -d)"']
+    )
     agent = repo.agent(
         f"""{MEET}
 import subprocess
@@ -78,29 +97,42 @@ P(f"number-{{task}}").write_text(f"{{others}}\\n")
     assert repo.verdicts() == ["T1 passed", "T2 failed", "T2 passed"]
     between = repo.git("log", "-1", "--format=%h %s", f"{BRANCH}~1").strip()
     said = f"checked on top of what was committed meanwhile: {between}"
-    assert said in repo.records("verdict")[1]["notices"] and said in prompts(repo, "T2")[1]
+    assert (
+        said in repo.records("verdict")[1]["notices"] and said in prompts(repo, "T2")[1]
+    )
     assert repo.commits() == ["T2: task 2", "T1: task 1"]
 
 
 def test_a_check_may_hold_what_there_is_only_once(repo: Repo) -> None:
-    """A fixed port, a database: one candidate at a time is in the room, also when a base is looked at."""
+    """A fixed port, a database: one candidate at a time is in the room, also when a
+    base is looked at."""
     port = repo.outside / "port"
-    repo.plan(*tasks(6), checks=[f"mkdir {port} && sleep 0.1 && rmdir {port}"], limits={"attempts": 1})
+    repo.plan(
+        *tasks(6),
+        checks=[f"mkdir {port} && sleep 0.1 && rmdir {port}"],
+        limits={"attempts": 1},
+    )
     code, _, printed = repo.run(repo.agent(WORKS), "--jobs", "6")
     assert (code, len(repo.passed())) == (0, 6), printed
 
 
 def test_candidates_are_checked_in_the_order_in_which_they_come(repo: Repo) -> None:
     repo.plan(*tasks(4), checks=["sleep 0.4"])
-    agent = repo.agent(f"{MEET}\nbegun('T1', 'T2', 'T3', 'T4'); time.sleep(1 - int(task[1]) / 5)\n{WORKS}")
+    agent = repo.agent(
+        f"{MEET}\nbegun('T1', 'T2', 'T3', 'T4'); time.sleep(1 - int(task[1]) / 5)\n{WORKS}"
+    )
     code, _, printed = repo.run(agent, "--jobs", "4")
-    assert (code, repo.verdicts()) == (0, [f"T{n} passed" for n in (4, 3, 2, 1)]), printed
+    assert (code, repo.verdicts()) == (0, [f"T{n} passed" for n in (4, 3, 2, 1)]), (
+        printed
+    )
 
 
 # ---------------------------------------------------------------- who takes up what
 
 
-def test_a_worker_keeps_its_task_and_its_workspace_until_it_passes_or_is_blocked(repo: Repo) -> None:
+def test_a_worker_keeps_its_task_and_its_workspace_until_it_passes_or_is_blocked(
+    repo: Repo,
+) -> None:
     repo.plan(*tasks(5), limits={"attempts": 3})
     where = "(OUT / 'where').open('a').write(f'{task} {P.cwd().name} {P(\"built\").exists()}\\n')"
     agent = repo.agent(
@@ -113,7 +145,9 @@ def test_a_worker_keeps_its_task_and_its_workspace_until_it_passes_or_is_blocked
     seen: dict[str, list[str]] = {}
     for line in repo.read("../where").splitlines():
         seen.setdefault(line.split()[0], []).append(line.split()[1])
-    assert all(len(places) == 3 and len(set(places)) == 1 for places in seen.values()), seen
+    assert all(
+        len(places) == 3 and len(set(places)) == 1 for places in seen.values()
+    ), seen
     order = [one["task"] for one in repo.records("start")]
     assert sorted(order[:6]) == sorted(["T1", "T2"] * 3), order
 
@@ -121,7 +155,11 @@ def test_a_worker_keeps_its_task_and_its_workspace_until_it_passes_or_is_blocked
 def test_more_workers_than_tasks_and_none_at_all(repo: Repo) -> None:
     repo.plan(*tasks(2))
     refused = repo.ralph("run", "--agent", repo.agent(WORKS), "--jobs", "0")
-    assert refused.returncode == 2 and "'--jobs'" in refused.stderr and "Traceback" not in refused.stderr
+    assert (
+        refused.returncode == 2
+        and "'--jobs'" in refused.stderr
+        and "Traceback" not in refused.stderr
+    )
     code, _, printed = repo.run(repo.agent(WORKS), "--jobs", "64")
     assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
 
@@ -146,17 +184,26 @@ def test_iterations_are_those_of_all_workers(repo: Repo) -> None:
     code, summary, _ = repo.run(
         repo.agent(f"time.sleep(0.2); {WORKS}"), "--jobs", "4", "--max-iterations", "3"
     )
-    assert (code, summary["stop"], len(repo.records("start")), len(repo.passed())) == (3, "limit", 3, 3)
+    assert (code, summary["stop"], len(repo.records("start")), len(repo.passed())) == (
+        3,
+        "limit",
+        3,
+        3,
+    )
 
 
 def test_a_chain_is_worked_one_after_the_other(repo: Repo) -> None:
     repo.plan(*chained(5))
     code, _, printed = repo.run(repo.agent(WORKS), "--jobs", "4")
-    assert (code, repo.verdicts()) == (0, [f"T{n} passed" for n in range(1, 6)]), printed
+    assert (code, repo.verdicts()) == (0, [f"T{n} passed" for n in range(1, 6)]), (
+        printed
+    )
     assert most_at_once(repo) == 1
 
 
-def test_a_task_that_a_person_adds_is_taken_up_by_a_worker_that_is_free(repo: Repo) -> None:
+def test_a_task_that_a_person_adds_is_taken_up_by_a_worker_that_is_free(
+    repo: Repo,
+) -> None:
     repo.plan(*tasks(1))
     agent = repo.agent(f"{MEET}\nif task == 'T1': wait((OUT / 'go').exists)\n{WORKS}")
     process = repo.start("run", "--agent", agent, "--jobs", "2", first=LOOKS_OFTEN)
@@ -165,7 +212,9 @@ def test_a_task_that_a_person_adds_is_taken_up_by_a_worker_that_is_free(repo: Re
     until(lambda: "T2 passed" in repo.verdicts(), 8)
     repo.write("../go", "")
     printed = process.communicate(timeout=20)[0]
-    assert (process.returncode, repo.verdicts()) == (0, ["T2 passed", "T1 passed"]), printed
+    assert (process.returncode, repo.verdicts()) == (0, ["T2 passed", "T1 passed"]), (
+        printed
+    )
 
 
 def test_what_is_under_way_has_not_passed_whatever_the_plan_says(repo: Repo) -> None:
@@ -179,7 +228,9 @@ def test_what_is_under_way_has_not_passed_whatever_the_plan_says(repo: Repo) -> 
     assert (code, repo.passed(), repo.verdicts()) == (4, [], ["T1 failed"]), printed
 
 
-def test_a_task_that_gets_another_title_while_it_is_worked_is_not_worked_twice(repo: Repo) -> None:
+def test_a_task_that_gets_another_title_while_it_is_worked_is_not_worked_twice(
+    repo: Repo,
+) -> None:
     repo.plan(*tasks(1))
     agent = repo.agent(f"{MEET}\nwait((OUT / 'go').exists)\n{WORKS}")
     process = repo.start("run", "--agent", agent, "--jobs", "2", first=LOOKS_OFTEN)
@@ -199,7 +250,11 @@ def test_a_task_that_gets_another_title_while_it_is_worked_is_not_worked_twice(r
 def test_those_under_way_finish_when_it_is_asked_to_stop(repo: Repo, how: str) -> None:
     repo.plan(*tasks(4))
     process = repo.start(
-        "run", "--agent", repo.agent(f"{MEET}\nwait((OUT / 'go').exists)\n{WORKS}"), "--jobs", "2"
+        "run",
+        "--agent",
+        repo.agent(f"{MEET}\nwait((OUT / 'go').exists)\n{WORKS}"),
+        "--jobs",
+        "2",
     )
     wait_for_records(repo, "start", 2)
     if how == "stop":
@@ -210,12 +265,17 @@ def test_those_under_way_finish_when_it_is_asked_to_stop(repo: Repo, how: str) -
     repo.write("../go", "")
     printed = process.communicate(timeout=30)[0]
     assert process.returncode == (3 if how == "stop" else 130), printed
-    assert sorted(repo.verdicts()) == ["T1 passed", "T2 passed"] and len(repo.records("start")) == 2
+    assert (
+        sorted(repo.verdicts()) == ["T1 passed", "T2 passed"]
+        and len(repo.records("start")) == 2
+    )
     assert nothing_runs_within(repo, 0.5), still_running(repo)
 
 
 @pytest.mark.parametrize("number", sample([signal.SIGINT, signal.SIGTERM], 2))
-def test_a_signal_ends_all_that_is_under_way(repo: Repo, number: signal.Signals) -> None:
+def test_a_signal_ends_all_that_is_under_way(
+    repo: Repo, number: signal.Signals
+) -> None:
     repo.plan(*tasks(4))
     agent = repo.agent(
         f"{runs(repo)}(OUT / f'on-{{task}}').touch()\nif not (OUT / 'go').exists(): P('x').touch(); time.sleep(600)\n{WORKS}"
@@ -239,7 +299,12 @@ def test_the_runs_time_ends_all_that_is_under_way(repo: Repo) -> None:
     repo.plan(*tasks(4))
     began = time.monotonic()
     code, summary, printed = repo.run(
-        repo.agent("P('x').touch(); time.sleep(600)"), "--jobs", "3", "--max-hours", "0.001", timeout=60
+        repo.agent("P('x').touch(); time.sleep(600)"),
+        "--jobs",
+        "3",
+        "--max-hours",
+        "0.001",
+        timeout=60,
     )
     assert (code, summary["stop"]) == (3, "limit"), printed
     assert time.monotonic() - began < 20
@@ -247,8 +312,12 @@ def test_the_runs_time_ends_all_that_is_under_way(repo: Repo) -> None:
     assert nothing_runs_within(repo, 0.5), still_running(repo)
 
 
-@pytest.mark.parametrize("who", sample(["the loop", "the loop and the workers", "everything"], 2))
-def test_what_a_killed_loop_left_is_checked_before_an_agent_is_paid_for(repo: Repo, who: str) -> None:
+@pytest.mark.parametrize(
+    "who", sample(["the loop", "the loop and the workers", "everything"], 2)
+)
+def test_what_a_killed_loop_left_is_checked_before_an_agent_is_paid_for(
+    repo: Repo, who: str
+) -> None:
     repo.plan(*tasks(5))
     agent = repo.agent(
         f"{runs(repo)}{WORKS}\nif not (OUT / 'go').exists(): (OUT / f'on-{{task}}').touch(); time.sleep(600)"
@@ -259,9 +328,13 @@ def test_what_a_killed_loop_left_is_checked_before_an_agent_is_paid_for(repo: Re
     halves = ralphs(repo)
     if who == "everything":
         end(repo)
-    for half in {"the loop": halves[:1], "the loop and the workers": halves}.get(who, []):
+    for half in {"the loop": halves[:1], "the loop and the workers": halves}.get(
+        who, []
+    ):
         half.suspend()
-    for half in {"the loop": halves[:1], "the loop and the workers": halves}.get(who, []):
+    for half in {"the loop": halves[:1], "the loop and the workers": halves}.get(
+        who, []
+    ):
         half.kill()
     process.communicate(timeout=10)
     if who == "the loop":
@@ -270,29 +343,37 @@ def test_what_a_killed_loop_left_is_checked_before_an_agent_is_paid_for(repo: Re
     repo.write("../go", "")
     code, _, printed = repo.run(agent, "--jobs", "3")
     assert (code, len(repo.passed())) == (0, 5), printed
-    assert sorted(paid(repo)) == ["T1", "T2", "T3", "T4", "T5"], "somebody was paid twice"
+    assert sorted(paid(repo)) == ["T1", "T2", "T3", "T4", "T5"], (
+        "somebody was paid twice"
+    )
     assert sorted(repo.verdicts()[:3]) == [f"T{n} interrupted" for n in (1, 2, 3)]
     assert nothing_runs_within(repo, 0.5), still_running(repo)
 
 
-def test_work_that_was_left_before_others_landed_takes_nothing_of_theirs_back(repo: Repo) -> None:
-    """T1 failed, T2 landed, and T1's next attempt is killed before its agent has begun: what T1 left belongs
-    to the commit that it began at, and not to the tip."""
+def test_work_that_was_left_before_others_landed_takes_nothing_of_theirs_back(
+    repo: Repo,
+) -> None:
+    """T1 failed, T2 landed, and T1's next attempt is killed before its agent has begun:
+    what T1 left belongs to the commit that it began at, and not to the tip."""
     repo.plan(*tasks(2))
-    agent = repo.agent(f"if task == 'T1' and attempt == 1: P('T1.txt').write_text('half')\nelse: {WORKS}")
+    agent = repo.agent(
+        f"if task == 'T1' and attempt == 1: P('T1.txt').write_text('half')\nelse: {WORKS}"
+    )
     assert repo.run(agent, "--once", "--task", "T1")[0] == 3
     assert repo.run(agent, "--once", "--task", "T2")[0] == 0
-    killed = (
-        "import os\nfrom _ralph.loop import attempt\nattempt.work_here = lambda *_: os.kill(os.getppid(), 9)"
-    )
+    killed = "import os\nfrom _ralph.loop import attempt\nattempt.work_here = lambda *_: os.kill(os.getppid(), 9)"
     assert repo.ralph("run", "--agent", agent, first=killed).returncode == -9
     assert repo.gone_within(5)
     code, _, printed = repo.run(agent)
     assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
-    assert repo.commits() == ["T1: task 1", "T2: task 2"], "what had landed was taken back"
+    assert repo.commits() == ["T1: task 1", "T2: task 2"], (
+        "what had landed was taken back"
+    )
 
 
-def test_a_worker_that_is_killed_costs_its_attempt_and_the_others_go_on(repo: Repo) -> None:
+def test_a_worker_that_is_killed_costs_its_attempt_and_the_others_go_on(
+    repo: Repo,
+) -> None:
     repo.plan(*tasks(3), limits={"attempts": 1})
     agent = repo.agent(
         f"{MEET}\n{runs(repo)}begun('T1', 'T2', 'T3')\n"
@@ -301,19 +382,29 @@ def test_a_worker_that_is_killed_costs_its_attempt_and_the_others_go_on(repo: Re
     )
     code, _, printed = repo.run(agent, "--jobs", "3")
     assert (code, len(repo.passed())) == (0, 3), printed
-    assert sorted(repo.verdicts()) == ["T1 passed", "T2 interrupted", "T2 passed", "T3 passed"]
+    assert sorted(repo.verdicts()) == [
+        "T1 passed",
+        "T2 interrupted",
+        "T2 passed",
+        "T3 passed",
+    ]
     assert sorted(paid(repo)) == ["T1", "T2", "T2", "T3"]
 
 
 @pytest.mark.parametrize(
     ("other", "code", "said"),
-    [("nowhere", 5, "'nowhere' is not on PATH"), ("half 'typed", 2, "cannot be split into words")],
+    [
+        ("nowhere", 5, "'nowhere' is not on PATH"),
+        ("half 'typed", 2, "cannot be split into words"),
+    ],
 )
 def test_an_agent_that_cannot_be_had_lets_the_others_finish(
     repo: Repo, other: str, code: int, said: str
 ) -> None:
     """A person adds a task for an agent that is not there, while others are at work."""
-    repo.plan(*tasks(1), agent=repo.agent(f"{MEET}\nwait((OUT / 'go').exists)\n{WORKS}"))
+    repo.plan(
+        *tasks(1), agent=repo.agent(f"{MEET}\nwait((OUT / 'go').exists)\n{WORKS}")
+    )
     process = repo.start("run", "--jobs", "2", first=LOOKS_OFTEN)
     wait_for_records(repo, "start", 1)
     plan = json.loads(repo.read("prd.json"))
@@ -323,12 +414,15 @@ def test_an_agent_that_cannot_be_had_lets_the_others_finish(
     repo.write("../go", "")
     printed = process.communicate(timeout=60)[0]
     assert process.returncode == code and said in printed
-    assert repo.verdicts() == ["T1 passed"] and repo.records("stop")[-1]["exit"] == code, printed
+    assert (
+        repo.verdicts() == ["T1 passed"] and repo.records("stop")[-1]["exit"] == code
+    ), printed
     assert nothing_runs_within(repo, 0.5), still_running(repo)
 
 
 def test_a_full_disk_in_one_place_loses_nothing(repo: Repo) -> None:
-    """Where git can take no snapshot the run ends, and the next start goes on with what stands there."""
+    """Where git can take no snapshot the run ends, and the next start goes on with what
+    stands there."""
     repo.plan(*tasks(3))
     full = repo.outside / "full"
     full.touch()
@@ -339,7 +433,11 @@ def test_a_full_disk_in_one_place_loses_nothing(repo: Repo) -> None:
     )
     agent = repo.agent(f"{MEET}\n{runs(repo)}begun('T1', 'T2', 'T3')\n{WORKS}")
     done = repo.ralph("run", "--agent", agent, "--jobs", "3")
-    assert done.returncode == 75 and "the disk is full" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 75
+        and "the disk is full" in done.stderr
+        and "Traceback" not in done.stderr
+    )
     assert nothing_runs_within(repo, 0.5), still_running(repo)
     full.unlink()
     code, _, printed = repo.run(agent, "--jobs", "3")
@@ -358,8 +456,14 @@ if not (OUT / 'limited').exists():
 {WORKS}
 print('{RESULT}')
 """
-    first, other = speaker(repo, limited), repo.agent(f"time.sleep(0.3); {WORKS}", "other")
-    own = [{**task, "agent": first if n in (0, 2) else other} for n, task in enumerate(tasks(6))]
+    first, other = (
+        speaker(repo, limited),
+        repo.agent(f"time.sleep(0.3); {WORKS}", "other"),
+    )
+    own = [
+        {**task, "agent": first if n in (0, 2) else other}
+        for n, task in enumerate(tasks(6))
+    ]
     repo.plan(*own, agents={"speaker": ROW})
     done = repo.ralph("run", "--jobs", "2", first=SOON)
     assert done.returncode == 0, done.stdout
@@ -368,11 +472,15 @@ print('{RESULT}')
     assert repo.verdicts()[0] == "T1 limited" and len(repo.passed()) == 6
     for name in ("T2", "T4", "T5", "T6"):
         assert ended[name] < wait["until"], repo.verdicts()
-    begun = [one["time"] for one in repo.records("start") if one["task"] in ("T1", "T3")][1:]
+    begun = [
+        one["time"] for one in repo.records("start") if one["task"] in ("T1", "T3")
+    ][1:]
     assert min(begun) >= wait["until"] - 1 and len(begun) == 2
 
 
-def test_an_attempt_that_began_before_a_limit_does_not_end_the_wait_for_it(repo: Repo) -> None:
+def test_an_attempt_that_began_before_a_limit_does_not_end_the_wait_for_it(
+    repo: Repo,
+) -> None:
     repo.plan(*tasks(3), agents={"speaker": ROW})
     say = speaker(
         repo,
@@ -385,14 +493,19 @@ print('{RESULT}')
 """,
     )
     done = repo.ralph("run", "--jobs", "2", "--agent", say, first=SOON)
-    assert (done.returncode, repo.verdicts()[:2]) == (0, ["T1 limited", "T2 passed"]), done.stdout
+    assert (done.returncode, repo.verdicts()[:2]) == (0, ["T1 limited", "T2 passed"]), (
+        done.stdout
+    )
     (wait,) = repo.records("wait")
-    assert all(one["time"] >= wait["until"] - 1 for one in repo.records("start")[2:]), done.stdout
+    assert all(one["time"] >= wait["until"] - 1 for one in repo.records("start")[2:]), (
+        done.stdout
+    )
 
 
 PAYS = {**ROW, "argv": ["speaker", "{budget}", "{args}"]}
 SPENDS = f"""
-# As Claude: it keeps to its own limit, as far as it is told one; each request costs 10 cents.
+# As Claude: it keeps to its own limit, as far as it is told one; each request costs 10
+# cents.
 allowed = float(sys.argv[sys.argv.index("--max-budget-usd") + 1])
 wanted, usd = 0.4, 0.0
 while usd < wanted - 0.001 and usd + 0.1 <= allowed + 0.001:
@@ -411,12 +524,19 @@ else:
 @pytest.mark.parametrize("limit", sample(["1.9", "0.9", "3"], 3))
 def test_four_workers_never_spend_more_than_the_limit(repo: Repo, limit: str) -> None:
     repo.plan(*tasks(8), agents={"speaker": PAYS}, limits={"attempts": 9, "stuck": 99})
-    code, summary, printed = repo.run(speaker(repo, SPENDS), "--jobs", "4", "--max-usd", limit)
+    code, summary, printed = repo.run(
+        speaker(repo, SPENDS), "--jobs", "4", "--max-usd", limit
+    )
     assert code in (3, 4), printed
     spent = [float(line.split()[0]) for line in repo.read("../spent").splitlines()]
-    assert summary["usd"] == pytest.approx(sum(spent)) and sum(spent) <= float(limit) + 1e-6, spent
+    assert (
+        summary["usd"] == pytest.approx(sum(spent))
+        and sum(spent) <= float(limit) + 1e-6
+    ), spent
     shares = [float(line.split()[2]) for line in repo.read("../spent").splitlines()]
-    assert all(share >= 0.1 for share in shares[:-1]), shares  # nobody is sent with next to nothing
+    assert all(share >= 0.1 for share in shares[:-1]), (
+        shares
+    )  # nobody is sent with next to nothing
 
 
 def test_the_last_attempt_gets_what_is_left_and_not_a_cent(repo: Repo) -> None:
@@ -424,7 +544,9 @@ def test_the_last_attempt_gets_what_is_left_and_not_a_cent(repo: Repo) -> None:
     repo.plan(*chained(3), agents={"speaker": PAYS})
     script = f"(OUT / 'allowed').open('a').write(sys.argv[sys.argv.index('--max-budget-usd') + 1] + ' ')\n{WORKS}\n"
     say = speaker(
-        repo, script + f"print(json.dumps({{**json.loads('''{RESULT}'''), 'total_cost_usd': 0.4}}))"
+        repo,
+        script
+        + f"print(json.dumps({{**json.loads('''{RESULT}'''), 'total_cost_usd': 0.4}}))",
     )
     code, _, printed = repo.run(say, "--jobs", "2", "--max-usd", "1")
     assert (code, len(repo.passed())) == (0, 3), printed
@@ -447,18 +569,24 @@ def test_people_are_told_of_a_block_while_others_are_under_way(repo: Repo) -> No
 def test_a_task_that_gets_another_id_while_it_is_worked_is_the_one_that_is_marked(
     repo: Repo, lands: bool
 ) -> None:
-    """A person puts a task before it, and counts anew; no task has a check of its own."""
+    """A person puts a task before it, and counts anew; no task has a check of its
+    own."""
     repo.plan({"title": "first"}, checks=["true"], limits={"attempts": 1})
     agent = repo.agent(
         f"if {lands}: {WORKS}\n(OUT / 'hanging').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.05)"
     )
     process = repo.start("run", "--max-iterations", "1", "--agent", agent)
     repo.wait_for("../hanging")
-    repo.plan({"title": "new"}, {"title": "first"}, checks=["true"], limits={"attempts": 1})
+    repo.plan(
+        {"title": "new"}, {"title": "first"}, checks=["true"], limits={"attempts": 1}
+    )
     (repo.outside / "go").touch()
     assert process.wait(30) == 3
     found = json.loads(repo.read("prd.json"))["userStories"]
-    assert [(task["passes"], "blocked" in task) for task in found] == [(False, False), (lands, not lands)]
+    assert [(task["passes"], "blocked" in task) for task in found] == [
+        (False, False),
+        (lands, not lands),
+    ]
 
 
 def test_a_task_in_place_of_the_one_that_is_worked_has_not_passed(repo: Repo) -> None:
@@ -468,7 +596,9 @@ def test_a_task_in_place_of_the_one_that_is_worked_has_not_passed(repo: Repo) ->
         "checks": ["true"],
         "userStories": [{"id": "T1", "title": "second", "passes": False}],
     }
-    agent = repo.agent(f"{WORKS}\nP({str(repo.path / 'prd.json')!r}).write_text({json.dumps(other)!r})")
+    agent = repo.agent(
+        f"{WORKS}\nP({str(repo.path / 'prd.json')!r}).write_text({json.dumps(other)!r})"
+    )
     assert repo.run(agent, "--max-iterations", "1")[0] == 3
     assert repo.passed() == [] and len(repo.commits()) == 1
 
@@ -477,16 +607,27 @@ def test_gc_takes_no_work_that_waits_for_the_clean_room(repo: Repo) -> None:
     held, go = repo.outside / "held", repo.outside / "go"
     waits = f"test -f T1.txt || exit 1; touch {held}; while [ ! -e {go} ]; do sleep 0.05; done"
     repo.plan({"checks": [waits]}, {"checks": ["test -f T2.txt"]})
-    agent = repo.agent(f"{MEET}\nif task == 'T2': wait(P({str(held)!r}).exists)\n{WORKS}")
+    agent = repo.agent(
+        f"{MEET}\nif task == 'T2': wait(P({str(held)!r}).exists)\n{WORKS}"
+    )
     process = repo.start("run", "--jobs", "2", "--agent", agent)
-    until(lambda: repo.git("for-each-ref", "refs/ralph/attempt", "refs/ralph/candidate").count("\n") == 2)
+    until(
+        lambda: (
+            repo.git(
+                "for-each-ref", "refs/ralph/attempt", "refs/ralph/candidate"
+            ).count("\n")
+            == 2
+        )
+    )
     repo.git("gc", "-q", "--prune=now")
     go.touch()
     printed = process.communicate(timeout=30)[0]
     assert (process.returncode, repo.passed()) == (0, ["T1", "T2"]), printed
 
 
-def test_a_task_that_gets_other_checks_while_it_is_worked_has_not_passed_them(repo: Repo) -> None:
+def test_a_task_that_gets_other_checks_while_it_is_worked_has_not_passed_them(
+    repo: Repo,
+) -> None:
     repo.plan(*tasks(1))
     agent = repo.agent(
         f"{WORKS}\n(OUT / 'hanging').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.05)"

@@ -1,6 +1,7 @@
-"""A model of nights with several workers: random plans, agents that do everything wrong by a seed, kills at
-random moments. At the end a model that has never heard of ralph says what must have passed, and a fresh
-clone of every single commit that landed must be green."""
+"""A model of nights with several workers: random plans, agents that do everything wrong
+by a seed, kills at random moments. At the end a model that has never heard of ralph
+says what must have passed, and a fresh clone of every single commit that landed must be
+green."""
 
 from __future__ import annotations
 
@@ -23,7 +24,14 @@ import psutil
 import pytest
 
 from tests.conftest import Repo, sample
-from tests.oracle import BRANCH, changed, end, home_of, nothing_runs_within, still_running
+from tests.oracle import (
+    BRANCH,
+    changed,
+    end,
+    home_of,
+    nothing_runs_within,
+    still_running,
+)
 from tests.whole.test_soak import halves
 
 COUNT = int(os.environ.get("JOBS_SEEDS", "0"))
@@ -32,14 +40,21 @@ JOBS = (4, 1, 2)
 PATIENCE = 240.0
 ATTEMPTS = 3
 
-# What the agent of a task does, how often in a plan at most, and how likely. Each conflict and each claim that
-# is lost needs another one that landed meanwhile: so few of them pass within their attempts, in any order.
+# What the agent of a task does, how often in a plan at most, and how likely. Each
+# conflict and each claim that is lost needs another one that landed meanwhile: so few
+# of them pass within their attempts, in any order.
 KINDS = {
     "works": (12, 5),
     "fails": (12, 2),  # so many times, and then it works
-    "lies": (12, 2),  # the same, with words and a changed copy of the plan instead of work
+    "lies": (
+        12,
+        2,
+    ),  # the same, with words and a changed copy of the plan instead of work
     "conflicts": (4, 4),  # all of these edit one line
-    "claims": (3, 4),  # each is green alone, and two of them side by side are red together
+    "claims": (
+        3,
+        4,
+    ),  # each is green alone, and two of them side by side are red together
     "hangs": (1, 1),
     "kills early": (2, 1),
     "kills late": (2, 1),
@@ -84,7 +99,8 @@ if kind == "kills late" and once():
 
 @dataclass(frozen=True)
 class Made:
-    """One task of a random plan: what its agent does, how often that fails, how long it takes (seconds)."""
+    """One task of a random plan: what its agent does, how often that fails, how long it
+    takes (seconds)."""
 
     id: str
     kind: str
@@ -106,16 +122,27 @@ def random_plan(chance: random.Random) -> list[Made]:
         kind = chance.choices(left, [KINDS[kind][1] for kind in left])[0]
         fails = chance.randint(1, ATTEMPTS - 1) if kind in ("fails", "lies") else 0
         earlier = [task.id for task in made]
-        needs = chance.sample(earlier, min(len(earlier), chance.choice((0, 0, 0, 1, 2))))
-        made.append(Made(f"T{number}", kind, fails, chance.uniform(0, 0.5), tuple(sorted(needs))))
+        needs = chance.sample(
+            earlier, min(len(earlier), chance.choice((0, 0, 0, 1, 2)))
+        )
+        made.append(
+            Made(
+                f"T{number}", kind, fails, chance.uniform(0, 0.5), tuple(sorted(needs))
+            )
+        )
     return made
 
 
 def can_pass(plan: list[Made]) -> set[str]:
-    """The tasks whose agent succeeds within its attempts, and all that they need does."""
+    """The tasks whose agent succeeds within its attempts, and all that they need
+    does."""
     passed: set[str] = set()
     for task in plan:  # what a task needs stands before it
-        if task.kind != "never" and task.fails < ATTEMPTS and passed.issuperset(task.needs):
+        if (
+            task.kind != "never"
+            and task.fails < ATTEMPTS
+            and passed.issuperset(task.needs)
+        ):
             passed.add(task.id)
     return passed
 
@@ -126,46 +153,70 @@ def set_up(repo: Repo, plan: list[Made]) -> str:
     repo.commit("line")
     repo.write("a.txt", "edited\n")
     repo.write("mine.txt", "mine\n")
-    tasks = [{"id": task.id, "checks": [task.check], "dependsOn": list(task.needs)} for task in plan]
-    alone = f"flock -n {repo.outside}/in-$RALPH_PLACE sleep 0.02" if shutil.which("flock") else "true"
+    tasks = [
+        {"id": task.id, "checks": [task.check], "dependsOn": list(task.needs)}
+        for task in plan
+    ]
+    alone = (
+        f"flock -n {repo.outside}/in-$RALPH_PLACE sleep 0.02"
+        if shutil.which("flock")
+        else "true"
+    )
     limits = {"attempts": ATTEMPTS, "iterations": 10_000}
-    repo.plan(*tasks, checks=[NO_CLAIM_TWICE, {"name": "alone", "run": alone}], limits=limits)
+    repo.plan(
+        *tasks, checks=[NO_CLAIM_TWICE, {"name": "alone", "run": alone}], limits=limits
+    )
     fates = {task.id: (task.kind, task.fails) for task in plan}
     pauses = {task.id: task.pause for task in plan}
     return repo.agent(f"FATES, PAUSES = {fates!r}, {pauses!r}\n{AGENT}")
 
 
 def is_worn(repo: Repo, plan: list[Made]) -> bool:
-    """Whether one more kill, and that of its own agent, could be the third in a row for a task."""
+    """Whether one more kill, and that of its own agent, could be the third in a row for
+    a task."""
     rows = {task.id: 1 + task.kind.startswith("kills") for task in plan}
     with contextlib.suppress(OSError):
         for record in repo.records("verdict"):
             if not record.get("leftover"):
                 again = rows.get(record["task"], 0) + 1
-                rows[record["task"]] = again if record["verdict"] == "interrupted" else 1
+                rows[record["task"]] = (
+                    again if record["verdict"] == "interrupted" else 1
+                )
     return max(rows.values()) > 2
 
 
 def kill(repo: Repo, plan: list[Made], chance: random.Random) -> None:
     """kill -9 of everything, of the loop, of all of ralph, or of one worker."""
     loops, workers = halves(repo)
-    who = chance.choice(("everything", "everything", "loop", "loop and workers", "worker"))
+    who = chance.choice(
+        ("everything", "everything", "loop", "loop and workers", "worker")
+    )
     if who == "everything":
         end(repo)
-    chosen = {"loop": loops, "loop and workers": loops + workers, "worker": workers[:1]}.get(who, [])
+    chosen = {
+        "loop": loops,
+        "loop and workers": loops + workers,
+        "worker": workers[:1],
+    }.get(who, [])
     for process in chosen:
         with contextlib.suppress(psutil.Error):
             process.suspend()
     for process in chosen:
         with contextlib.suppress(psutil.Error):
             process.send_signal(signal.SIGKILL)
-    if who == "loop" and not any(task.kind.startswith("kills") for task in plan):  # else both can be gone
-        assert nothing_runs_within(repo, 5), f"the loop is gone, and these are not: {still_running(repo)}"
+    if who == "loop" and not any(
+        task.kind.startswith("kills") for task in plan
+    ):  # else both can be gone
+        assert nothing_runs_within(repo, 5), (
+            f"the loop is gone, and these are not: {still_running(repo)}"
+        )
 
 
-def night(repo: Repo, agent: str, jobs: int, plan: list[Made], chance: random.Random) -> int:
-    """Start ralph again and again, then with any number of workers and clean rooms, until it ends by
-    itself; how often it was killed."""
+def night(
+    repo: Repo, agent: str, jobs: int, plan: list[Made], chance: random.Random
+) -> int:
+    """Start ralph again and again, then with any number of workers and clean rooms,
+    until it ends by itself; how often it was killed."""
     kills, most, last = 0, chance.randint(1, 3), time.monotonic() + PATIENCE
     while time.monotonic() < last:
         several = ("--jobs", str(jobs), "--rooms", str(chance.randint(1, 4)))
@@ -186,7 +237,10 @@ def night(repo: Repo, agent: str, jobs: int, plan: list[Made], chance: random.Ra
         assert "Traceback" not in said_words, said_words
         if process.returncode != -signal.SIGKILL:
             summary = json.loads(out)
-            assert (summary["stop"], process.returncode) in (("complete", 0), ("blocked", 4)), said_words
+            assert (summary["stop"], process.returncode) in (
+                ("complete", 0),
+                ("blocked", 4),
+            ), said_words
             return kills
         jobs = chance.choice(JOBS)
     raise AssertionError(f"the night did not end within {PATIENCE:.0f} s")
@@ -194,21 +248,35 @@ def night(repo: Repo, agent: str, jobs: int, plan: list[Made], chance: random.Ra
 
 def landed(repo: Repo) -> list[tuple[str, str]]:
     """What is on the branch, oldest first: commit, and the task of its subject."""
-    lines = repo.git("log", "--reverse", "--format=%H %s", f"main..{BRANCH}").splitlines()
+    lines = repo.git(
+        "log", "--reverse", "--format=%H %s", f"main..{BRANCH}"
+    ).splitlines()
     return [(line.split()[0], line.split()[1].rstrip(":")) for line in lines]
 
 
 def red_commits(repo: Repo, checks: dict[str, str]) -> list[str]:
-    """The commits that are red in a fresh clone, by the checks of all that had passed by then."""
+    """The commits that are red in a fresh clone, by the checks of all that had passed
+    by then."""
     found, passed = [], [NO_CLAIM_TWICE]
     env = {**repo.env, "HOME": os.devnull}
     for commit, task in landed(repo):
         passed.append(checks[task])
         with tempfile.TemporaryDirectory() as top:
             clone = Path(top, "clone")
-            subprocess.run(["git", "clone", "-qn", str(repo.path), str(clone)], env=env, check=True)
-            subprocess.run(["git", "checkout", "-q", "--detach", commit], cwd=clone, env=env, check=True)
-            red = [check for check in passed if subprocess.run(["sh", "-c", check], cwd=clone).returncode]
+            subprocess.run(
+                ["git", "clone", "-qn", str(repo.path), str(clone)], env=env, check=True
+            )
+            subprocess.run(
+                ["git", "checkout", "-q", "--detach", commit],
+                cwd=clone,
+                env=env,
+                check=True,
+            )
+            red = [
+                check
+                for check in passed
+                if subprocess.run(["sh", "-c", check], cwd=clone).returncode
+            ]
             found += [f"{task} ({commit[:8]}): {check}" for check in red]
     return found
 
@@ -240,5 +308,7 @@ def test_a_night_ends_as_the_model_says_with_any_number_of_workers_and_rooms(
     assert not red, f"{told}\n{red}"
     assert nothing_runs_within(repo, 3), f"{told}\n{still_running(repo)}"
     assert not changed(home, home_of(repo)), f"{told}\n{changed(home, home_of(repo))}"
-    assert not [record for record in repo.records("recheck") if record.get("broken")], told
+    assert not [record for record in repo.records("recheck") if record.get("broken")], (
+        told
+    )
     repo.git("fsck", "--no-dangling")

@@ -1,5 +1,6 @@
-"""Only what broke is red: nights in repositories whose suite is partly red, with a small test runner that
-reports single tests. The oracle of what passes is what the same tests say in a fresh clone."""
+"""Only what broke is red: nights in repositories whose suite is partly red, with a
+small test runner that reports single tests. The oracle of what passes is what the same
+tests say in a fresh clone."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ import pytest
 from tests.conftest import Repo
 from tests.oracle import fresh_clone_is_green
 
-# Runs every function test_* of tests/*.py. A file that cannot be imported stops all (`whole`), as in Go and
-# Rust, or is an error of its own, as in pytest.
+# Runs every function test_* of tests/*.py. A file that cannot be imported stops all
+# (`whole`), as in Go and Rust, or is an error of its own, as in pytest.
 RUNNER = """
 import os, pathlib, runpy, sys
 from xml.sax.saxutils import quoteattr
@@ -65,7 +66,9 @@ def suite(how: str = "files", *names: str) -> dict[str, str]:
     return {"name": "tests", "run": command, "results": "junit"}
 
 
-def shop(repo: Repo, how: str = "files", first: bool = True, old: str = OLD, **task: Any) -> None:
+def shop(
+    repo: Repo, how: str = "files", first: bool = True, old: str = OLD, **task: Any
+) -> None:
     """A shop with two old failures, whose next test is written first."""
     repo.write("run_tests.py", RUNNER)
     repo.write("shop.py", SHOP)
@@ -94,8 +97,11 @@ def test_old_failures_block_nobody(repo: Repo, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["files", "whole"])
-def test_work_that_breaks_a_test_that_was_green_fails_with_its_name(repo: Repo, how: str) -> None:
-    """With the next test written first the suite is red before the work, or does not even run."""
+def test_work_that_breaks_a_test_that_was_green_fails_with_its_name(
+    repo: Repo, how: str
+) -> None:
+    """With the next test written first the suite is red before the work, or does not
+    even run."""
     shop(repo, how)
     code, _, printed = repo.run(repo.agent(BREAKS), "--max-attempts", "2")
     assert code == 4 and repo.verdicts() == ["T1 failed", "T1 failed"], printed
@@ -105,9 +111,11 @@ def test_work_that_breaks_a_test_that_was_green_fails_with_its_name(repo: Repo, 
 
 
 def test_a_package_of_which_nothing_is_reported_hides_no_regression(repo: Repo) -> None:
-    """Some runners leave out what does not compile, so the tip shows old failures alone."""
+    """Some runners leave out what does not compile, so the tip shows old failures
+    alone."""
     leaves_out = RUNNER.replace(
-        'cases.append(("", file.stem, f"<error message={quoteattr(repr(error))}/>"))', "pass"
+        'cases.append(("", file.stem, f"<error message={quoteattr(repr(error))}/>"))',
+        "pass",
     )
     assert leaves_out != RUNNER
     shop(repo, old=OLD.replace("import price", "import price, rebate as _"))
@@ -123,7 +131,9 @@ def test_a_package_of_which_nothing_is_reported_hides_no_regression(repo: Repo) 
     assert "1 newly red: price > test_price" in last(repo)["reason"]
 
 
-def test_a_suite_that_was_green_stays_green_also_where_only_a_new_test_is_red(repo: Repo) -> None:
+def test_a_suite_that_was_green_stays_green_also_where_only_a_new_test_is_red(
+    repo: Repo,
+) -> None:
     """Else a night begins with a green suite, and ends with a red one and 0."""
     shop(repo, first=False, old=OLD.partition("def test_old")[0])
     wrong = FIRST.replace("== 9", "== 8")
@@ -140,7 +150,9 @@ def test_the_next_prompt_has_the_failures_own_message(repo: Repo) -> None:
     repo.run(repo.agent(keeps + BREAKS), "--max-attempts", "3")
     prompt = (repo.outside / "prompt").read_text()
     assert (
-        "red: price > test_price" in prompt and "must still pass" in prompt and "price > test_older" in prompt
+        "red: price > test_price" in prompt
+        and "must still pass" in prompt
+        and "price > test_older" in prompt
     )
     assert "two cost four" in prompt
 
@@ -155,7 +167,9 @@ def test_the_next_prompt_has_the_failures_own_message(repo: Repo) -> None:
         'P("run_tests.py").write_text("raise SystemExit(1)")': "failed with exit 1",
     }.items(),
 )
-def test_tests_that_do_not_run_any_more_are_red(repo: Repo, work: str, reason: str) -> None:
+def test_tests_that_do_not_run_any_more_are_red(
+    repo: Repo, work: str, reason: str
+) -> None:
     shop(repo, "whole", first=False)
     repo.plan({"checks": ["grep -q new shop.py"]}, checks=[suite("whole")])
     honest = 'P("shop.py").write_text(P("shop.py").read_text() + "# new\\n")'
@@ -182,13 +196,23 @@ def test_a_single_test_that_turns_green_is_evidence(repo: Repo) -> None:
     mends = OLD.replace('assert False, "red for a year"', "pass")
     repo.run(repo.agent(f'P("tests/price.py").write_text({mends!r})'), "--task", "T1")
     repo.run(repo.agent('P("notes.txt").write_text("hm")'), "--task", "T2")
-    assert [bool(record.get("weak")) for record in repo.records("verdict")] == [False, True]
+    assert [bool(record.get("weak")) for record in repo.records("verdict")] == [
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("how", ["files", "whole"])
-def test_a_suite_whose_new_tests_could_not_be_imported_is_evidence(repo: Repo, how: str) -> None:
+def test_a_suite_whose_new_tests_could_not_be_imported_is_evidence(
+    repo: Repo, how: str
+) -> None:
     """What failed before is the file, and what passes now are the tests in it."""
-    shop(repo, how, old="from shop import price\ndef test_price(): assert price(2) == 4\n", checks=[])
+    shop(
+        repo,
+        how,
+        old="from shop import price\ndef test_price(): assert price(2) == 4\n",
+        checks=[],
+    )
     code, _, printed = repo.run(repo.agent(WORKS))
     assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
     assert not last(repo).get("weak")
@@ -213,23 +237,34 @@ def test_a_flaky_test_is_no_evidence_for_an_agent_that_was_cut_off(repo: Repo) -
     seen = repo.outside / "seen"
     flaky = f"import os\ndef test_flaky(): assert os.path.exists({str(seen)!r}) or open({str(seen)!r}, 'w').write('')\n"
     shop(repo, first=False, old=OLD + flaky)
-    agent = repo.agent('P("notes.txt").write_text("hm")\nprint("hm", flush=True)\ntime.sleep(60)')
+    agent = repo.agent(
+        'P("notes.txt").write_text("hm")\nprint("hm", flush=True)\ntime.sleep(60)'
+    )
     code, _, printed = repo.run(agent, "--agent-timeout", "3s", "--max-attempts", "1")
     assert (code, repo.verdicts()) == (4, ["T1 timed-out"]), printed
     assert last(repo)["flaky"] == ["price > test_flaky"]
 
 
 def test_names_with_times_in_them_block_nobody(repo: Repo) -> None:
-    shop(repo, first=False, old=OLD + 'import time\nglobals()[f"test_at_{time.time_ns()}"] = lambda: None\n')
+    shop(
+        repo,
+        first=False,
+        old=OLD
+        + 'import time\nglobals()[f"test_at_{time.time_ns()}"] = lambda: None\n',
+    )
     code, _, printed = repo.run(repo.agent('P("notes.txt").write_text("hm")'))
     assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
 
 
-def test_a_new_test_with_a_time_in_its_name_is_green_in_a_fresh_checkout(repo: Repo) -> None:
+def test_a_new_test_with_a_time_in_its_name_is_green_in_a_fresh_checkout(
+    repo: Repo,
+) -> None:
     """Nobody but the last check of a run sees that its name is never the same."""
     shop(repo, first=False, old=OLD)
     timed = 'import time\nglobals()[f"test_at_{time.time_ns()}"] = lambda: None\n'
-    code, _, printed = repo.run(repo.agent(f'P("tests/times.py").write_text({timed!r})'))
+    code, _, printed = repo.run(
+        repo.agent(f'P("tests/times.py").write_text({timed!r})')
+    )
     assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
 
 
@@ -248,10 +283,16 @@ RESULTS = {
 
 
 @pytest.mark.parametrize("line", RESULTS)
-def test_results_that_cannot_be_read_are_red_with_the_reason(repo: Repo, line: str) -> None:
-    """What the agent makes of the runner: it ends with 0, and has written something else."""
+def test_results_that_cannot_be_read_are_red_with_the_reason(
+    repo: Repo, line: str
+) -> None:
+    """What the agent makes of the runner: it ends with 0, and has written something
+    else."""
     shop(repo, first=False, old=OLD.partition("def test_old")[0])
-    good = "".join(f"<testcase classname='price' name='test_{name}'/>" for name in ("price", "zero"))
+    good = "".join(
+        f"<testcase classname='price' name='test_{name}'/>"
+        for name in ("price", "zero")
+    )
     runner = f"import os\ngood, out = {f'<testsuite>{good}</testsuite>'!r}, os.environ['RALPH_RESULTS']\n"
     work = f'P("good.xml").write_text("{good}"); P("run_tests.py").write_text({runner + line!r})'
     repo.run(repo.agent(work), "--max-attempts", "1")
@@ -274,32 +315,49 @@ DROPS = "if not hasattr(shop, 'SKIP'):\n    def test_rebate(): assert shop.rebat
 
 
 @pytest.mark.parametrize("test", [SKIPS, DROPS], ids=["skipped", "gone"])
-def test_a_task_s_own_test_that_does_not_run_any_more_is_not_done(repo: Repo, test: str) -> None:
+def test_a_task_s_own_test_that_does_not_run_any_more_is_not_done(
+    repo: Repo, test: str
+) -> None:
     shop(repo)
     repo.write("tests/rebate.py", f"import shop\ndef test_shop(): pass\n{test}")
     repo.commit("one that is green, and one that is not")
     skips = f'P("shop.py").write_text({SHOP + "SKIP = True" + chr(10)!r})'
     repo.run(repo.agent(skips), "--max-attempts", "1")
-    assert last(repo)["reason"].startswith("own failed: red before the work, and not run now: rebate > test_")
+    assert last(repo)["reason"].startswith(
+        "own failed: red before the work, and not run now: rebate > test_"
+    )
     repo.ralph("retry", "T1")
     assert repo.run(repo.agent(WORKS))[0] == 0 and not last(repo).get("weak")
 
 
 def test_a_suite_that_was_red_without_a_test_must_go_on_to_report(repo: Repo) -> None:
-    """Such as one whose coverage is too low: as a whole it blocks nobody, and its tests are known."""
-    shop(repo, first=False, old="from shop import price\ndef test_price(): assert price(2) == 4\n")
+    """Such as one whose coverage is too low: as a whole it blocks nobody, and its tests
+    are known."""
+    shop(
+        repo,
+        first=False,
+        old="from shop import price\ndef test_price(): assert price(2) == 4\n",
+    )
     repo.write("run_tests.py", RUNNER.replace("sys.exit(code)", "sys.exit(3)"))
     repo.commit("covers too little")
     repo.plan({"checks": ["grep -q new shop.py"]}, checks=[suite()])
     ends = repo.agent('P("shop.py").write_text("import os; os._exit(0)  # new")')
     repo.run(ends, "--max-attempts", "1")
-    assert last(repo)["reason"].startswith("tests failed: it wrote no results to RALPH_RESULTS")
+    assert last(repo)["reason"].startswith(
+        "tests failed: it wrote no results to RALPH_RESULTS"
+    )
     repo.ralph("retry", "T1")
     honest = repo.agent(f'P("shop.py").write_text({SHOP + "# new" + chr(10)!r})')
-    assert repo.run(honest)[0] == 4 and last(repo)["verdict"] == "passed" and last(repo)["weak"]
+    assert (
+        repo.run(honest)[0] == 4
+        and last(repo)["verdict"] == "passed"
+        and last(repo)["weak"]
+    )
 
 
-def test_a_suite_that_runs_again_but_whose_new_test_is_red_is_weak_evidence(repo: Repo) -> None:
+def test_a_suite_that_runs_again_but_whose_new_test_is_red_is_weak_evidence(
+    repo: Repo,
+) -> None:
     """A stub lets it run, and the test that was written first stays red."""
     shop(repo, "whole")
     repo.plan({}, checks=[suite("whole")])
@@ -320,11 +378,16 @@ def test_a_new_test_that_is_red_is_not_looked_for_in_older_commits(repo: Repo) -
     repo.plan({}, checks=[suite()])
     adds = repo.agent('P("tests/more.py").write_text("def test_more(): assert 0\\n")')
     _, _, printed = repo.run(adds)
-    assert "tests 2 passed; 1 new and red: more > test_more; 2 old failures" in repo.read("progress.txt")
+    assert (
+        "tests 2 passed; 1 new and red: more > test_more; 2 old failures"
+        in repo.read("progress.txt")
+    )
     assert f" at {repo.git('rev-parse', 'main~1')[:12]}: " not in printed
 
 
-def test_tests_that_go_with_the_data_that_they_are_made_from_can_be_let_go(repo: Repo) -> None:
+def test_tests_that_go_with_the_data_that_they_are_made_from_can_be_let_go(
+    repo: Repo,
+) -> None:
     shop(
         repo,
         first=False,
@@ -333,7 +396,9 @@ def test_tests_that_go_with_the_data_that_they_are_made_from_can_be_let_go(repo:
     repo.write("shop.py", SHOP + "SIZES = [1, 2, 3]\n")
     repo.commit("sizes")
     task = {"checks": ["! grep -q 3 shop.py"]}
-    removes = repo.agent(f'P("shop.py").write_text({SHOP + "SIZES = [1, 2]" + chr(10)!r})')
+    removes = repo.agent(
+        f'P("shop.py").write_text({SHOP + "SIZES = [1, 2]" + chr(10)!r})'
+    )
     repo.plan(task, checks=[suite()])
     repo.run(removes, "--max-attempts", "1")
     advice = 'a task that removes tests says so: "allow": ["shop.py"]'
@@ -351,7 +416,9 @@ def test_tests_that_go_with_the_data_that_they_are_made_from_can_be_let_go(repo:
         "sh('rm -rf .git; mkfifo .git')",
     ],
 )
-def test_what_an_agent_plants_where_results_are_written_changes_nothing(repo: Repo, plant: str) -> None:
+def test_what_an_agent_plants_where_results_are_written_changes_nothing(
+    repo: Repo, plant: str
+) -> None:
     shop(repo)
     code, _, printed = repo.run(repo.agent(f"{WORKS}\n{plant}"))
     assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
@@ -378,23 +445,31 @@ def test_work_lands_beside_the_old_failures_of_the_current_branch(repo: Repo) ->
     repo.write("notes.txt", "hm")
     repo.commit("a person's own")
     done = repo.ralph("land")
-    assert done.returncode == 0 and "red, as on main before: tests" in done.stdout, done.stdout
+    assert done.returncode == 0 and "red, as on main before: tests" in done.stdout, (
+        done.stdout
+    )
 
 
 def test_landing_is_refused_where_a_green_test_breaks_in_the_merge(repo: Repo) -> None:
     shop(repo)
     repo.run(repo.agent(WORKS))
-    repo.write("tests/other.py", "def test_other(): assert 'rebate' not in open('shop.py').read()\n")
+    repo.write(
+        "tests/other.py",
+        "def test_other(): assert 'rebate' not in open('shop.py').read()\n",
+    )
     repo.commit("a person's own")
     done = repo.ralph("land")
-    assert done.returncode == 4 and "1 newly red: other > test_other" in done.stdout, done.stdout
+    assert done.returncode == 4 and "1 newly red: other > test_other" in done.stdout, (
+        done.stdout
+    )
 
 
 def test_the_log_and_doctor_say_what_failed_before_the_work(repo: Repo) -> None:
     shop(repo, first=False)
     repo.run(repo.agent('P("notes.txt").write_text("hm")'))
-    assert "tests before the work: 2 passed, 2 failed: price > test_old, price > test_older" in repo.read(
-        "progress.txt"
+    assert (
+        "tests before the work: 2 passed, 2 failed: price > test_old, price > test_older"
+        in repo.read("progress.txt")
     )
     doctor = repo.ralph("doctor", "--agent", "true")
     print(doctor.stdout)
@@ -405,8 +480,16 @@ def test_the_log_and_doctor_say_what_failed_before_the_work(repo: Repo) -> None:
 
 CAUGHT_BY = {
     "": (),
-    "no single test binds": ("_ralph.loop.suite.Change.breaks = False", BREAKS, "files"),
-    "nothing before the tip counts": ("_ralph.loop.candidate.FURTHEST = 0", BREAKS, "whole"),
+    "no single test binds": (
+        "_ralph.loop.suite.Change.breaks = False",
+        BREAKS,
+        "files",
+    ),
+    "nothing before the tip counts": (
+        "_ralph.loop.candidate.FURTHEST = 0",
+        BREAKS,
+        "whole",
+    ),
 }
 
 

@@ -1,5 +1,6 @@
-"""A night in minutes: many tasks, an agent that does everything wrong by a seed, and kills at random.
-At the end every verdict must be what an oracle says that has never heard of ralph."""
+"""A night in minutes: many tasks, an agent that does everything wrong by a seed, and
+kills at random. At the end every verdict must be what an oracle says that has never
+heard of ralph."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ from tests.scripts import LIMIT, RESULT, plan, speaker
 
 TASKS = int(os.environ.get("SOAK_TASKS", "5"))
 SEED = os.environ.get("SOAK_SEED", "1")
-STORM = max(TASKS // 3, 4)  # the first tasks, through which ralph is killed; then it must run on
+STORM = max(
+    TASKS // 3, 4
+)  # the first tasks, through which ralph is killed; then it must run on
 PATIENCE = 60.0 + 6.0 * TASKS
 
 # What an attempt does, and what its verdict must be.
@@ -52,7 +55,8 @@ CHEATS = (
 
 
 def fate(task: int, attempt: int) -> str:
-    """By the seed alone; after the storm, second attempts work, lest a run ends as stuck."""
+    """By the seed alone; after the storm, second attempts work, lest a run ends as
+    stuck."""
     if task > STORM and attempt > 1 and task % 10:
         return "works"
     names, weights = list(FATES), (8, 1, 3, 4, 4, 2, 0.4)
@@ -68,7 +72,10 @@ def expected(task: int) -> list[str]:
 
 
 def script(outside: str) -> str:
-    fates = {f"T{task}": [fate(task, attempt) for attempt in (1, 2)] for task in range(1, TASKS + 1)}
+    fates = {
+        f"T{task}": [fate(task, attempt) for attempt in (1, 2)]
+        for task in range(1, TASKS + 1)
+    }
     return f"""
 import random
 number = int(task[1:])
@@ -98,7 +105,8 @@ print({RESULT!r}, flush=True)
 
 @dataclass
 class Samples:
-    """What the loop process held, over the night: memory, open files, processes, by pid."""
+    """What the loop process held, over the night: memory, open files, processes, by
+    pid."""
 
     repo: Repo
     taken: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
@@ -112,9 +120,11 @@ class Samples:
                     self.taken.setdefault(process.pid, []).append(held)
 
     def growth(self) -> tuple[int, int]:
-        """Bytes and open files that the longest-lived loop gained from its first quarter to its last;
-        nothing where it did not live long enough to tell."""
-        longest = max(self.taken.values(), key=len)[10:]  # at its start it has not opened everything yet
+        """Bytes and open files that the longest-lived loop gained from its first
+        quarter to its last; nothing where it did not live long enough to tell."""
+        longest = max(self.taken.values(), key=len)[
+            10:
+        ]  # at its start it has not opened everything yet
         if len(longest) < 100:
             return 0, 0
         quarter = max(len(longest) // 4, 1)
@@ -148,19 +158,23 @@ def is_ralph(process: psutil.Process) -> bool:
 
 
 def disturb(repo: Repo, chance: random.Random) -> bool:
-    """Kill all of it, the loop or a worker, or ask the loop to stop; whether somebody is left to end the rest."""
+    """Kill all of it, the loop or a worker, or ask the loop to stop; whether somebody
+    is left to end the rest."""
     everything = chance.random() < 0.4
     loops, workers = halves(repo)
     number = chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM))
     chosen = repo.alive() if everything else chance.choice((loops, workers or loops))
     for process in chosen:
         with contextlib.suppress(psutil.Error):
-            process.send_signal(signal.SIGKILL if everything or process in workers else number)
+            process.send_signal(
+                signal.SIGKILL if everything or process in workers else number
+            )
     return not everything
 
 
 def is_worn(repo: Repo) -> bool:
-    """Whether the last two attempts were cut off: a third in a row would block the task."""
+    """Whether the last two attempts were cut off: a third in a row would block the
+    task."""
     with contextlib.suppress(OSError):
         last = repo.records("verdict")[-2:]
         return [record["verdict"] for record in last] == ["interrupted", "interrupted"]
@@ -179,16 +193,22 @@ def left_alone(repo: Repo, run: subprocess.Popen[bytes], seconds: float) -> bool
 
 def storm(repo: Repo) -> bool:
     notes = repo.path / "progress.txt"
-    return not notes.exists() or notes.read_bytes().count(b'"event": "verdict"') < 2 * STORM
+    return (
+        not notes.exists()
+        or notes.read_bytes().count(b'"event": "verdict"') < 2 * STORM
+    )
 
 
 def night(repo: Repo, command: str) -> tuple[dict[str, object], int, int]:
-    """Start ralph again and again until nothing is left; its last summary, the starts, the kills."""
+    """Start ralph again and again until nothing is left; its last summary, the starts,
+    the kills."""
     words = ("run", "--json", "--no-wait", "--agent", command, "--agent-timeout", "5s")
     chance, starts, kills, end = random.Random(SEED), 0, 0, time.monotonic() + PATIENCE
     while time.monotonic() < end:
         starts += 1
-        summed_up = repo.outside / "summary"  # no pipe: it would be full before anybody reads
+        summed_up = (
+            repo.outside / "summary"
+        )  # no pipe: it would be full before anybody reads
         with (repo.outside / "said").open("wb") as said, summed_up.open("wb") as out:
             run = subprocess.Popen(
                 [sys.executable, "-m", "ralph", *words],
@@ -199,15 +219,21 @@ def night(repo: Repo, command: str) -> tuple[dict[str, object], int, int]:
             kills += 1
             half_left = disturb(repo, chance)
         run.wait(end - time.monotonic())
-        # What was started while everything was being killed is for the next start to end.
+        # What was started while everything was being killed is for the next start to
+        # end.
         assert not half_left or repo.gone_within(10), "a process outlived its run"
         assert b"Traceback" not in (repo.outside / "said").read_bytes()
         told = summed_up.read_bytes()
-        summary = json.loads(told) if told.endswith(b"\n") else {}  # a kill can come while it is written
+        summary = (
+            json.loads(told) if told.endswith(b"\n") else {}
+        )  # a kill can come while it is written
         if summary.get("stop") in ("blocked", "complete"):
             return summary, starts, kills
         known = ("killed", "limited", "stuck", "terminated", "interrupted")
-        assert summary.get("stop", "killed") in known, (summary, (repo.outside / "said").read_text())
+        assert summary.get("stop", "killed") in known, (
+            summary,
+            (repo.outside / "said").read_text(),
+        )
     raise AssertionError(f"the night did not end within {PATIENCE:.0f} s")
 
 
@@ -218,7 +244,10 @@ def test_a_night_of_disturbances_ends_as_the_oracle_says(
     repo.commit("guarded")
     repo.write("mine.txt", "mine\n")
     repo.write("a.txt", "edited\n")
-    tasks = [{"checks": [f"grep -qx 'good T{task}' work/T{task}"]} for task in range(1, TASKS + 1)]
+    tasks = [
+        {"checks": [f"grep -qx 'good T{task}' work/T{task}"]}
+        for task in range(1, TASKS + 1)
+    ]
     checks = [{"name": "guard", "run": "grep -qx real guarded.txt"}]
     limits = {"attempts": 2, "iterations": 10_000}
     plan(repo, *tasks, checks=checks, protect=["guarded.txt"], limits=limits)
@@ -240,12 +269,18 @@ def test_a_night_of_disturbances_ends_as_the_oracle_says(
         if record["verdict"] not in ("interrupted", "limited"):
             found[record["task"]].append(record["verdict"])
     assert found == {f"T{task}": expected(task) for task in range(1, TASKS + 1)}
-    good = [f"T{task}" for task in range(1, TASKS + 1) if expected(task)[-1] == "passed"]
+    good = [
+        f"T{task}" for task in range(1, TASKS + 1) if expected(task)[-1] == "passed"
+    ]
     assert repo.passed() == good
     assert sorted(subject.split(":")[0] for subject in repo.commits()) == sorted(good)
     landed = set(repo.git("ls-tree", "-r", "--name-only", "ralph/p:work").split())
-    assert landed - {"closed/x"} == set(good), "that one is unfinished work, if a kill came in its attempt"
-    assert fresh_clone_is_green(repo, "ralph/p", [f"grep -qx 'good {name}' work/{name}" for name in good])
+    assert landed - {"closed/x"} == set(good), (
+        "that one is unfinished work, if a kill came in its attempt"
+    )
+    assert fresh_clone_is_green(
+        repo, "ralph/p", [f"grep -qx 'good {name}' work/{name}" for name in good]
+    )
     assert repo.landed("guarded.txt") == "real\n" and not changed(home, home_of(repo))
     repo.git("fsck", "--no-dangling")
     assert not repo.alive()
@@ -253,4 +288,8 @@ def test_a_night_of_disturbances_ends_as_the_oracle_says(
     tally("soak KiB that the loop grew by", max(grown, 0) >> 10)
     notes = (repo.path / "progress.txt").stat().st_size
     tally("soak KiB of notes", notes >> 10)
-    assert left_open <= 0 and grown < (8 << 20) + 8 * notes, (left_open, grown, notes)  # it reads them whole
+    assert left_open <= 0 and grown < (8 << 20) + 8 * notes, (
+        left_open,
+        grown,
+        notes,
+    )  # it reads them whole

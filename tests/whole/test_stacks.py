@@ -1,5 +1,6 @@
-"""What ordinary tools keep outside of a checkout, and what must not reach a verdict by it, with the tools
-themselves: `make test-gate`. A tool that is not here comes from the registry, or its tests are skipped."""
+"""What ordinary tools keep outside of a checkout, and what must not reach a verdict by
+it, with the tools themselves: `make test-gate`. A tool that is not here comes from the
+registry, or its tests are skipped."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ Get = Callable[[str], None]
 
 @pytest.fixture
 def get(owner: Repo, tmp_path_factory: pytest.TempPathFactory) -> Get:
-    """Put a tool on the owner's PATH, installed once for all workers; what it caches is the owner's own."""
+    """Put a tool on the owner's PATH, installed once for all workers; what it caches is
+    the owner's own."""
     for name in ("UV_CACHE_DIR", "CARGO_TARGET_DIR"):
         owner.env.pop(name, None)
 
@@ -54,7 +56,15 @@ def get(owner: Repo, tmp_path_factory: pytest.TempPathFactory) -> Get:
 def _install(tool: str, folder: Path) -> None:
     if tool in FROM_NPM:
         folder.mkdir()
-        words = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), tool]
+        words = [
+            "npm",
+            "install",
+            "--no-audit",
+            "--no-fund",
+            "--prefix",
+            str(folder),
+            tool,
+        ]
     else:
         venv.create(folder, with_pip=True)
         words = [str(folder / "bin/pip"), "install", "-q", PACKAGES.get(tool, tool)]
@@ -63,14 +73,21 @@ def _install(tool: str, folder: Path) -> None:
 
 
 def work(repo: Repo, script: str, *words: str) -> tuple[int, str]:
-    """A run whose agent does `script`, a shell's; its exit status, and all that it said."""
-    code, _, said = repo.run(repo.agent(f"sys.exit(sh({script!r}).returncode)"), *words, timeout=DEADLINE)
+    """A run whose agent does `script`, a shell's; its exit status, and all that it
+    said."""
+    code, _, said = repo.run(
+        repo.agent(f"sys.exit(sh({script!r}).returncode)"), *words, timeout=DEADLINE
+    )
     return code, f"{said}\n{repo.read('progress.txt')}"
 
 
 def clone_is_green(repo: Repo, *commands: str, **env: str) -> None:
     folder = repo.outside / "clone"
-    must(repo, f"git clone -q -b ralph/p {shlex.quote(str(repo.path))} {folder}", folder.parent)
+    must(
+        repo,
+        f"git clone -q -b ralph/p {shlex.quote(str(repo.path))} {folder}",
+        folder.parent,
+    )
     for command in commands:
         must(repo, command, folder, **env)
 
@@ -80,8 +97,9 @@ def clone_is_green(repo: Repo, *commands: str, **env: str) -> None:
 
 @dataclass(frozen=True)
 class Linked:
-    """A tool that hard-links what it installs from one cache: how it installs, a dependency's file, what an
-    agent adds to it, and work that is green by that alone."""
+    """A tool that hard-links what it installs from one cache: how it installs, a
+    dependency's file, what an agent adds to it, and work that is green by that
+    alone."""
 
     files: dict[str, str]
     install: str
@@ -92,7 +110,9 @@ class Linked:
 
 
 JS = {
-    "package.json": json.dumps({"name": "shop", "private": True, "dependencies": {"kleur": "4.1.5"}}),
+    "package.json": json.dumps(
+        {"name": "shop", "private": True, "dependencies": {"kleur": "4.1.5"}}
+    ),
     ".gitignore": "node_modules/\n",
     "tax.js": "module.exports = (net) => net;\n",
 }
@@ -103,9 +123,7 @@ NODE = {
     "work": {"tax.js": "module.exports = require('kleur').tax;\n"},
     "check": "node -e \"require('assert').equal(require('./tax.js')(100), 119)\"",
 }
-PYPROJECT = (
-    '[project]\nname = "shop"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["humanize"]\n'
-)
+PYPROJECT = '[project]\nname = "shop"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["humanize"]\n'
 LINKED = {
     "bun": Linked(install="bun install --silent", **NODE),  # type: ignore[arg-type]
     "pnpm": Linked(install="pnpm install --silent", **NODE),  # type: ignore[arg-type]
@@ -121,7 +139,8 @@ LINKED = {
 
 
 @pytest.mark.parametrize(
-    ("name", "setup"), [*((name, True) for name in LINKED), ("bun", False), ("uv", False)]
+    ("name", "setup"),
+    [*((name, True) for name in LINKED), ("bun", False), ("uv", False)],
 )
 def test_an_edit_of_a_dependency_stays_in_its_workspace(
     name: str, setup: bool, owner: Repo, get: Get
@@ -142,7 +161,10 @@ def test_an_edit_of_a_dependency_stays_in_its_workspace(
     (path, content), tried = next(iter(stack.work.items())), owner.outside / "tried"
     edit = f"echo {shlex.quote(stack.edit)} >> $(ls {stack.dependency}); printf %s {shlex.quote(content)} > {path}"
     code, said = work(
-        owner, f"{stack.install} && {edit} && {stack.check} && touch {tried}", "--max-iterations", "1"
+        owner,
+        f"{stack.install} && {edit} && {stack.check} && touch {tried}",
+        "--max-iterations",
+        "1",
     )
     assert tried.exists(), said  # else it would prove nothing
     assert code in (3, 4) and owner.passed() == [], said
@@ -154,34 +176,59 @@ def test_an_edit_of_a_dependency_stays_in_its_workspace(
 HATCH = '[project]\nname = "shop"\nversion = "1"\n\n[tool.hatch.envs.default]\nskip-install = true\n'
 KEYED = {
     "hatch": ("pyproject.toml", HATCH + 'dependencies = ["humanize"]\n', "true", ""),
-    "pipenv": ("Pipfile", '[packages]\n"humanize" = "*"\n', "pipenv lock -q", "pipenv sync -q"),
+    "pipenv": (
+        "Pipfile",
+        '[packages]\n"humanize" = "*"\n',
+        "pipenv lock -q",
+        "pipenv sync -q",
+    ),
 }
 """The tool: its file, the content, how it locks, the setup."""
 
 
 @pytest.mark.parametrize("name", KEYED)
-def test_a_dependency_that_is_gone_and_still_imported_does_not_pass(name: str, owner: Repo, get: Get) -> None:
+def test_a_dependency_that_is_gone_and_still_imported_does_not_pass(
+    name: str, owner: Repo, get: Get
+) -> None:
     file, content, lock, setup = KEYED[name]
     get(name)
-    lay(owner, {file: content, "size.py": "import humanize\n", ".gitignore": ".venv/\n__pycache__/\n"})
+    lay(
+        owner,
+        {
+            file: content,
+            "size.py": "import humanize\n",
+            ".gitignore": ".venv/\n__pycache__/\n",
+        },
+    )
     must(owner, lock)
     owner.commit("shop")
     check = f"{name} run python -c 'import size'"
-    owner.plan({"checks": [f"! grep humanize {file}"]}, checks=[check], **({"setup": setup} if setup else {}))
+    owner.plan(
+        {"checks": [f"! grep humanize {file}"]},
+        checks=[check],
+        **({"setup": setup} if setup else {}),
+    )
     code, said = work(
-        owner, f"sed -i '/^.humanize/d; s/.humanize.//' {file} && {lock}", "--max-iterations", "1"
+        owner,
+        f"sed -i '/^.humanize/d; s/.humanize.//' {file} && {lock}",
+        "--max-iterations",
+        "1",
     )
     assert code in (3, 4) and owner.passed() == [], said
     assert "No module named 'humanize'" in said
     made = Path(owner.env["HOME"]).rglob("site-packages/humanize")
-    assert [one for one in made if "state/ralph" not in str(one)] == [], "left in the owner's home"
+    assert [one for one in made if "state/ralph" not in str(one)] == [], (
+        "left in the owner's home"
+    )
 
 
 # ---------------------------------------------------------------- a build folder for all checkouts
 
 
 @pytest.mark.parametrize("variable", ["CARGO_TARGET_DIR", "CARGO_BUILD_TARGET_DIR"])
-def test_what_an_agent_built_is_no_build_of_the_room(variable: str, owner: Repo) -> None:
+def test_what_an_agent_built_is_no_build_of_the_room(
+    variable: str, owner: Repo
+) -> None:
     if not runs("cargo"):
         pytest.skip("not installed here: cargo")
     owner.env[variable] = str(owner.outside / "target")
@@ -203,7 +250,9 @@ def test_what_an_agent_built_is_no_build_of_the_room(variable: str, owner: Repo)
     builds = f"printf %s {shlex.quote(right)} > src/lib.rs && {check} && git checkout -q . && echo a > a.txt"
     code, said = work(owner, builds, "--max-iterations", "1")
     assert code in (3, 4) and owner.passed() == [], said
-    assert not list((owner.outside / "target").glob("debug/deps/*")), "the person's own folder was used"
+    assert not list((owner.outside / "target").glob("debug/deps/*")), (
+        "the person's own folder was used"
+    )
 
 
 # ---------------------------------------------------------------- what setup makes from sources
@@ -216,7 +265,9 @@ fs.writeFileSync("made/client.js", `module.exports = ${JSON.stringify(fields)};\
 
 
 @pytest.mark.parametrize(
-    ("fields", "passes"), [('["name", "price"]', True), ('["price"]', False)], ids=["honest", "regression"]
+    ("fields", "passes"),
+    [('["name", "price"]', True), ('["price"]', False)],
+    ids=["honest", "regression"],
 )
 def test_what_postinstall_makes_from_sources_is_of_the_tree_that_is_checked(
     fields: str, passes: bool, owner: Repo
@@ -236,7 +287,9 @@ def test_what_postinstall_makes_from_sources_is_of_the_tree_that_is_checked(
     assert setup == "npm ci"  # without `when`
     own = "node -e \"require('assert')(require('./made/client.js').includes('price'))\""
     owner.plan({"checks": [own]}, setup=setup, checks=["npm test"])
-    code, said = work(owner, f"echo {shlex.quote(fields)} > schema.json", "--max-iterations", "1")
+    code, said = work(
+        owner, f"echo {shlex.quote(fields)} > schema.json", "--max-iterations", "1"
+    )
     assert (code, owner.passed()) == ((0, ["T1"]) if passes else (3, [])), said
     assert "Unknown env config" not in said
     if passes:
@@ -286,7 +339,10 @@ def test_the_database_is_made_by_the_migrations_of_the_tree_that_is_checked(
     does: str, passes: bool, owner: Repo, get: Get
 ) -> None:
     django(owner, get)
-    checks = [STORES.format("price"), *(["grep blue collected/shop.css"] if passes else [])]
+    checks = [
+        STORES.format("price"),
+        *(["grep blue collected/shop.css"] if passes else []),
+    ]
     owner.plan({"checks": checks}, setup=MIGRATE)
     code, said = work(owner, does.format("price"), "--max-iterations", "1")
     assert (code, owner.passed()) == ((0, ["T1"]) if passes else (3, [])), said
@@ -296,15 +352,22 @@ def test_the_database_is_made_by_the_migrations_of_the_tree_that_is_checked(
         assert "has no column named price" in said
 
 
-@pytest.mark.parametrize("settings", [{}, {"keep": ["db.sqlite3"]}], ids=["when", "when and keep"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"keep": ["db.sqlite3"]}], ids=["when", "when and keep"]
+)
 def test_a_migration_of_a_refused_task_is_in_no_database_of_the_next(
     settings: dict[str, object], owner: Repo, get: Get
 ) -> None:
     django(owner, get)
     checks = [STORES.format("weight"), LACKS.format("price")]
-    setup = {"run": MIGRATE, "when": ["store/migrations/*.py", "settings.py", "store/static/**"]}
+    setup = {
+        "run": MIGRATE,
+        "when": ["store/migrations/*.py", "settings.py", "store/static/**"],
+    }
     refused = {"checks": [STORES.format("price"), "false"]}
-    owner.plan(refused, {"checks": checks}, setup=setup, limits={"attempts": 1}, **settings)
+    owner.plan(
+        refused, {"checks": checks}, setup=setup, limits={"attempts": 1}, **settings
+    )
     does = f"{ADDED} && {MANAGE.format('migrate -v 0')}"
     script = f"name = 'price' if task == 'T1' else 'weight'; sys.exit(sh({does!r}.format(name)).returncode)"
     code, _, said = owner.run(owner.agent(script), timeout=DEADLINE)
@@ -317,8 +380,8 @@ def test_a_migration_of_a_refused_task_is_in_no_database_of_the_next(
 
 @dataclass(frozen=True)
 class Trusted:
-    """A tool that reads the environment from a file once that is trusted: the file, how to trust it, how to
-    run a command with it, what makes it active in a shell."""
+    """A tool that reads the environment from a file once that is trusted: the file, how
+    to trust it, how to run a command with it, what makes it active in a shell."""
 
     file: str
     content: str
@@ -344,8 +407,8 @@ TRUSTED = {
 def test_every_checkout_is_trusted_by_what_init_proposes(
     name: str, passes: bool, owner: Repo, get: Get
 ) -> None:
-    """Active in the shell that ralph is started in, so PYTHONPATH names home. The honest work changes the file
-    that was trusted, too."""
+    """Active in the shell that ralph is started in, so PYTHONPATH names home. The
+    honest work changes the file that was trusted, too."""
     tool = TRUSTED[name]
     if name in FROM_NPM:
         get(name)
@@ -356,13 +419,23 @@ def test_every_checkout_is_trusted_by_what_init_proposes(
         tool.file: tool.content, "src/calc.py": "def add(a, b):\n    return a + b\n", ".gitignore": "__pycache__/\n",
     })  # fmt: skip
     owner.commit("shop")
-    shown = must(owner, f"{tool.trust} > /dev/null 2>&1 && bash -c '{tool.activate}; env -0'", BASH_ENV="")
-    owner.env |= dict(one.split("=", 1) for one in shown.split("\0") if re.match(r"\w+=", one))
-    assert owner.env["PYTHONPATH"] == f"{owner.path}/src" and owner.env["RATE"] == "7", shown
+    shown = must(
+        owner,
+        f"{tool.trust} > /dev/null 2>&1 && bash -c '{tool.activate}; env -0'",
+        BASH_ENV="",
+    )
+    owner.env |= dict(
+        one.split("=", 1) for one in shown.split("\0") if re.match(r"\w+=", one)
+    )
+    assert (
+        owner.env["PYTHONPATH"] == f"{owner.path}/src" and owner.env["RATE"] == "7"
+    ), shown
     must(owner, "ralph init")
     setup = json.loads(owner.read("prd.json"))["setup"]
     assert setup == {"run": tool.trust, "when": [tool.file]}
-    own = tool.run.format('python3 -c \'import calc, os; calc.sub; assert os.environ["RATE"] == "8"\'')
+    own = tool.run.format(
+        'python3 -c \'import calc, os; calc.sub; assert os.environ["RATE"] == "8"\''
+    )
     adds = "python3 -c 'import calc; assert calc.add(1, 2) == 3'"
     owner.plan({"checks": [own]}, checks=[adds, tool.run.format(adds)], setup=setup)
     edits = f"echo 'def sub(a, b): return a - b' >> src/calc.py && sed -i s/7/8/ {tool.file}"
@@ -404,8 +477,8 @@ COMPARES = {
         "echo 'def new():\n    return 2' >> calc.py && echo 'calc.old()' >> test_calc.py",
     ),
 }  # fmt: skip
-"""The project, the check, work that is green, work that is red. What nobody touched is red, too: a package's
-test, a line without one."""
+"""The project, the check, work that is green, work that is red. What nobody touched is
+red, too: a package's test, a line without one."""
 
 
 @pytest.mark.parametrize("passes", [True, False], ids=["green", "red"])
@@ -419,9 +492,14 @@ def test_a_check_of_what_differs_from_the_remote_s_branch(
     lay(owner, files)
     owner.commit("shop")
     origin = owner.outside / "origin"
-    must(owner, f"git init -q --bare {origin} && git remote add origin {origin} && git push -q origin main")
+    must(
+        owner,
+        f"git init -q --bare {origin} && git remote add origin {origin} && git push -q origin main",
+    )
     owner.plan({"checks": ["! git diff --quiet origin/main"]}, checks=[check])
-    code, said = work(owner, f"{right if passes else wrong}; git add -A", "--max-iterations", "1")
+    code, said = work(
+        owner, f"{right if passes else wrong}; git add -A", "--max-iterations", "1"
+    )
     assert (code, owner.passed()) == ((0, ["T1"]) if passes else (3, [])), said
     if not passes:
         assert check.split()[0] in owner.records("verdict")[0]["reason"], said
@@ -445,7 +523,17 @@ def database(owner: Repo, tmp_path: Path) -> Iterator[None]:
         for above in (tmp_path, *tmp_path.parents[:3]):
             above.chmod(above.stat().st_mode | 0o011)
         start = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
-    command = [*start, str(programs / "initdb"), "-D", str(folder), "-A", "trust", "-U", "shop", "--no-sync"]
+    command = [
+        *start,
+        str(programs / "initdb"),
+        "-D",
+        str(folder),
+        "-A",
+        "trust",
+        "-U",
+        "shop",
+        "--no-sync",
+    ]
     subprocess.run(command, check=True, capture_output=True, cwd="/")
     options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
     control = [*start, str(programs / "pg_ctl"), "-D", str(folder), "-w"]
@@ -455,17 +543,30 @@ def database(owner: Repo, tmp_path: Path) -> Iterator[None]:
         cwd="/",
         stdout=subprocess.DEVNULL,
     )
-    owner.env |= {"PGHOST": str(folder), "PGUSER": "shop", "PATH": f"{owner.env['PATH']}:{programs}"}
+    owner.env |= {
+        "PGHOST": str(folder),
+        "PGUSER": "shop",
+        "PATH": f"{owner.env['PATH']}:{programs}",
+    }
     try:
         yield
     finally:
-        subprocess.run([*control, "-m", "immediate", "stop"], cwd="/", capture_output=True)
+        subprocess.run(
+            [*control, "-m", "immediate", "stop"], cwd="/", capture_output=True
+        )
 
 
 def of_the_docs(owner: Repo) -> dict[str, object]:
-    """The plan on the page about databases, for a small project that has a migration and a test."""
-    page = (ROOT / "docs/setup.md").read_text("utf-8").partition("## Databases and ports")[2]
-    plan: dict[str, object] = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])
+    """The plan on the page about databases, for a small project that has a migration
+    and a test."""
+    page = (
+        (ROOT / "docs/setup.md")
+        .read_text("utf-8")
+        .partition("## Databases and ports")[2]
+    )
+    plan: dict[str, object] = json.loads(
+        re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0]
+    )
     lay(owner, {
         "migrations/1.sql": "create table product (name text);\n", "test.sql": "insert into product values ('tea');\n",
         "package.json": json.dumps({"scripts": {"test": "psql $DATABASE_URL -q -v ON_ERROR_STOP=1 -f test.sql"}}),
@@ -486,7 +587,9 @@ ALTER = "alter table product add column {} int"
 @pytest.mark.usefixtures("database")
 def test_each_place_has_a_database_of_its_own(owner: Repo) -> None:
     plan = of_the_docs(owner)
-    owner.plan({"checks": [HAS.format("price")]}, {"checks": [HAS.format("weight")]}, **plan)
+    owner.plan(
+        {"checks": [HAS.format("price")]}, {"checks": [HAS.format("weight")]}, **plan
+    )
     script = f"""
         name = "price" if task == "T1" else "weight"
         P("migrations/" + name + ".sql").write_text({ALTER!r}.format(name))
@@ -496,14 +599,23 @@ def test_each_place_has_a_database_of_its_own(owner: Repo) -> None:
     """
     code, _, said = owner.run(owner.agent(script), "--jobs", "2", timeout=DEADLINE)
     assert (code, owner.passed()) == (0, ["T1", "T2"]), said
-    assert sorted((owner.outside / "slots").read_text().split("\n")[:2]) == ["work-1 1", "work-2 2"], said
-    made = must(owner, "psql -d postgres -Atc 'select datname from pg_database'").split()
+    assert sorted((owner.outside / "slots").read_text().split("\n")[:2]) == [
+        "work-1 1",
+        "work-2 2",
+    ], said
+    made = must(
+        owner, "psql -d postgres -Atc 'select datname from pg_database'"
+    ).split()
     assert {"shop_0", "shop_1", "shop_2"} <= set(made)
-    clone_is_green(owner, str(plan["setup"]), HAS.format("price, weight"), RALPH_SLOT="clone")
+    clone_is_green(
+        owner, str(plan["setup"]), HAS.format("price, weight"), RALPH_SLOT="clone"
+    )
 
 
 @pytest.mark.usefixtures("database")
-def test_a_change_of_the_schema_without_its_migration_does_not_pass(owner: Repo) -> None:
+def test_a_change_of_the_schema_without_its_migration_does_not_pass(
+    owner: Repo,
+) -> None:
     plan = of_the_docs(owner)
     owner.plan({"checks": [HAS.format("price")]}, **plan)
     alter = f"psql -q -d shop_$RALPH_SLOT -c '{ALTER.format('price')}'; echo a > a.txt"

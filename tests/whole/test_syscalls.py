@@ -1,5 +1,6 @@
-"""kill -9, a full disk and a failing disk at the system calls on the state files, through strace. Only the
-loop makes them; what happens to its workers is in tests/whole/test_crash.py."""
+"""kill -9, a full disk and a failing disk at the system calls on the state files,
+through strace. Only the loop makes them; what happens to its workers is in
+tests/whole/test_crash.py."""
 
 from __future__ import annotations
 
@@ -19,14 +20,38 @@ from tests.conftest import ROOT, Repo
 from tests.whole.test_crash import audit, prepare
 
 pytestmark = pytest.mark.crash
-STEP = int(os.environ.get("STRACE_STEP", "9"))  # each takes seconds: every 9th call; 1 is every one
+STEP = int(
+    os.environ.get("STRACE_STEP", "9")
+)  # each takes seconds: every 9th call; 1 is every one
 SHARDS = 3
 CALLS = (
-    *("open", "openat", "creat", "write", "writev", "pwrite64", "fsync", "fdatasync", "rename", "renameat"),
-    *("renameat2", "unlink", "unlinkat", "ftruncate", "truncate", "chmod", "fchmod", "fchmodat", "link"),
+    *(
+        "open",
+        "openat",
+        "creat",
+        "write",
+        "writev",
+        "pwrite64",
+        "fsync",
+        "fdatasync",
+        "rename",
+        "renameat",
+    ),
+    *(
+        "renameat2",
+        "unlink",
+        "unlinkat",
+        "ftruncate",
+        "truncate",
+        "chmod",
+        "fchmod",
+        "fchmodat",
+        "link",
+    ),
     *("linkat", "symlink", "symlinkat", "mkdir", "mkdirat"),
 )
-# prd.json, progress.txt, the files that become one of them, and the plan's private folder.
+# prd.json, progress.txt, the files that become one of them, and the plan's private
+# folder.
 STATE = re.compile(r"prd\.json|progress\.txt|\.git/ralph/")
 READS = re.compile(r"open(at)?\(.*O_RDONLY|<pipe:")
 _CALL = re.compile(r"^(\w+)\(")
@@ -47,7 +72,9 @@ def points(tmp_path_factory: pytest.TempPathFactory) -> list[Point]:
         pytest.skip("strace is not installed")
     repo = Repo(tmp_path_factory.mktemp("points"))
     agent = prepare(repo)
-    code, said, log = traced(repo, agent, "-e", f"trace={','.join('?' + name for name in CALLS)}")
+    code, said, log = traced(
+        repo, agent, "-e", f"trace={','.join('?' + name for name in CALLS)}"
+    )
     if code is None:
         pytest.skip(f"strace may not trace here: {said}")
     assert code == 4, said
@@ -57,8 +84,8 @@ def points(tmp_path_factory: pytest.TempPathFactory) -> list[Point]:
 
 
 def traced(repo: Repo, agent: str, *words: str) -> tuple[int | None, str, str]:
-    """Run ralph under strace, and nothing that it starts: the exit status (None where tracing is not
-    permitted), what was said, what strace wrote."""
+    """Run ralph under strace, and nothing that it starts: the exit status (None where
+    tracing is not permitted), what was said, what strace wrote."""
     log = repo.outside / "strace"
     ralph = subprocess.Popen(
         [sys.executable, str(ROOT / "tests/traced_driver.py"), "run", "-q", "--agent", agent],
@@ -77,7 +104,11 @@ def traced(repo: Repo, agent: str, *words: str) -> tuple[int | None, str, str]:
             process.kill()
             process.wait(30)
     refused = "Operation not permitted" in complaint or "no tracer came" in said
-    return (None if refused else code), complaint if refused else said, log.read_text(errors="replace")
+    return (
+        (None if refused else code),
+        complaint if refused else said,
+        log.read_text(errors="replace"),
+    )
 
 
 def state_calls(log: str) -> list[Point]:
@@ -93,9 +124,12 @@ def state_calls(log: str) -> list[Point]:
     return found
 
 
-def inject(tmp_path: Path, point: Point, what: str) -> tuple[Repo, str, int | None, str, bool | None]:
-    """A run in which `what` happens at `point`; whether it did. None if this time another call had that
-    number, which is nothing of ours: how often a process is waited for is not the same in every run."""
+def inject(
+    tmp_path: Path, point: Point, what: str
+) -> tuple[Repo, str, int | None, str, bool | None]:
+    """A run in which `what` happens at `point`; whether it did. None if this time
+    another call had that number, which is nothing of ours: how often a process is
+    waited for is not the same in every run."""
     repo = Repo(tmp_path / f"{point.name}-{point.number}")
     agent = prepare(repo)
     rule = f"inject={point.name}:{what}:when={point.number}"
@@ -106,8 +140,8 @@ def inject(tmp_path: Path, point: Point, what: str) -> tuple[Repo, str, int | No
     return repo, agent, code, said, came
 
 
-# What happens at a call: the exit codes that are allowed then (None is any), and where the sweep begins,
-# so that with a step the three of them see different calls.
+# What happens at a call: the exit codes that are allowed then (None is any), and where
+# the sweep begins, so that with a step the three of them see different calls.
 FAULTS = {
     "signal=SIGKILL": (None, 0),
     "error=ENOSPC": ((4, 75), 1),
@@ -118,7 +152,11 @@ FAULTS = {
 @pytest.mark.parametrize("shard", range(SHARDS))
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_system_call_that_kills_or_fails_loses_nothing_and_invents_nothing(
-    tmp_path: Path, points: list[Point], fault: str, shard: int, tally: Callable[[str, int], None]
+    tmp_path: Path,
+    points: list[Point],
+    fault: str,
+    shard: int,
+    tally: Callable[[str, int], None],
 ) -> None:
     exits, third = FAULTS[fault]
     wrong = []

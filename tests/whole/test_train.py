@@ -1,4 +1,5 @@
-"""Several clean rooms: candidates are checked at once, and what lands is what was checked, in order."""
+"""Several clean rooms: candidates are checked at once, and what lands is what was
+checked, in order."""
 
 from __future__ import annotations
 
@@ -7,7 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import Repo
-from tests.oracle import BRANCH, fresh_clone_is_green, nothing_runs_within, still_running
+from tests.oracle import (
+    BRANCH,
+    fresh_clone_is_green,
+    nothing_runs_within,
+    still_running,
+)
 from tests.scripts import MEET, once
 
 WORKS = "P(f'{task}.txt').write_text('good')"
@@ -40,7 +46,9 @@ TOGETHER = f"{MEET}\nbegun('T1', 'T2', 'T3')\ntime.sleep(int(task[1]) / 5)\n{WOR
 
 def test_candidates_are_checked_at_once_on_top_of_those_ahead(repo: Repo) -> None:
     set_up(repo, 3, "time.sleep(1)")
-    code, summary, printed = repo.run(repo.agent(TOGETHER), "--jobs", "3", "--rooms", "3")
+    code, summary, printed = repo.run(
+        repo.agent(TOGETHER), "--jobs", "3", "--rooms", "3"
+    )
     assert (code, summary["passed"]) == (0, 3), printed
     assert repo.verdicts() == ["T1 passed", "T2 passed", "T3 passed"]
     assert ran(repo)[1:4] == [
@@ -52,27 +60,46 @@ def test_candidates_are_checked_at_once_on_top_of_those_ahead(repo: Repo) -> Non
     assert repo.commits() == ["T3: task 3", "T2: task 2", "T1: task 1"]
 
 
-def test_a_red_one_ahead_costs_those_behind_a_check_and_nothing_else(repo: Repo) -> None:
-    """T1 is red once. T2 and T3 stood on it: they are checked again without it, and no agent works twice."""
+def test_a_red_one_ahead_costs_those_behind_a_check_and_nothing_else(
+    repo: Repo,
+) -> None:
+    """T1 is red once. T2 and T3 stood on it: they are checked again without it, and no
+    agent works twice."""
     set_up(
-        repo, 3, "time.sleep(1)\nsys.exit(pathlib.Path('T1.txt').exists() and 'bad' in open('T1.txt').read())"
+        repo,
+        3,
+        "time.sleep(1)\nsys.exit(pathlib.Path('T1.txt').exists() and 'bad' in open('T1.txt').read())",
     )
     bad = f"{TOGETHER}\nif {once(repo, 'bad')} and task == 'T1': P('T1.txt').write_text('bad')"
     code, summary, printed = repo.run(repo.agent(bad), "--jobs", "3", "--rooms", "3")
     assert (code, summary["passed"]) == (0, 3), printed
     assert repo.verdicts() == ["T1 failed", "T2 passed", "T3 passed", "T1 passed"]
-    assert "T2: what it was checked on top of did not pass; it is checked again" in printed
+    assert (
+        "T2: what it was checked on top of did not pass; it is checked again" in printed
+    )
     assert [task for _, task, have in ran(repo) if have == {"T2"}] == ["T2"]
     assert [task for _, task, have in ran(repo) if have == {"T2", "T3"}] == ["T3"]
-    assert {record["attempt"] for record in repo.records("verdict") if record["task"] != "T1"} == {1}
-    assert fresh_clone_is_green(repo, BRANCH, [f"grep -q good T{number}.txt" for number in (1, 2, 3)])
+    assert {
+        record["attempt"]
+        for record in repo.records("verdict")
+        if record["task"] != "T1"
+    } == {1}
+    assert fresh_clone_is_green(
+        repo, BRANCH, [f"grep -q good T{number}.txt" for number in (1, 2, 3)]
+    )
 
 
 def test_what_is_red_on_top_of_what_does_not_land_has_not_failed(repo: Repo) -> None:
     """T2 is red only beside the work of T1, which itself is red."""
-    set_up(repo, 3, "time.sleep(1)\nsys.exit('T1' in have and 'bad' in open('T1.txt').read())")
+    set_up(
+        repo,
+        3,
+        "time.sleep(1)\nsys.exit('T1' in have and 'bad' in open('T1.txt').read())",
+    )
     bad = f"{TOGETHER}\nif task == 'T1': P('T1.txt').write_text('bad')"
-    code, _, printed = repo.run(repo.agent(bad), "--jobs", "3", "--rooms", "3", "--max-attempts", "1")
+    code, _, printed = repo.run(
+        repo.agent(bad), "--jobs", "3", "--rooms", "3", "--max-attempts", "1"
+    )
     assert code == 4, printed
     assert sorted(repo.verdicts()) == ["T1 failed", "T2 passed", "T3 passed"]
 
@@ -82,19 +109,31 @@ def test_what_conflicts_with_one_ahead_waits_for_its_verdict(repo: Repo) -> None
     set_up(repo, 2, "time.sleep(1)\nsys.exit(pathlib.Path('one').read_text() == 'T1')")
     repo.write("one", "start")
     repo.commit("one")
-    agent = repo.agent(f"{MEET}\nbegun('T1', 'T2')\ntime.sleep(int(task[1]) / 5)\nP('one').write_text(task)")
-    code, _, printed = repo.run(agent, "--jobs", "2", "--rooms", "2", "--max-attempts", "1")
+    agent = repo.agent(
+        f"{MEET}\nbegun('T1', 'T2')\ntime.sleep(int(task[1]) / 5)\nP('one').write_text(task)"
+    )
+    code, _, printed = repo.run(
+        agent, "--jobs", "2", "--rooms", "2", "--max-attempts", "1"
+    )
     assert code == 4, printed
     assert repo.verdicts() == ["T1 failed", "T2 passed"]
     assert repo.landed("one") == "T2"
 
 
 def test_a_judge_reads_only_what_is_to_land_and_is_paid_once(repo: Repo) -> None:
-    set_up(repo, 3, "time.sleep(1)\nsys.exit('T1' in have and 'bad' in open('T1.txt').read())")
+    set_up(
+        repo,
+        3,
+        "time.sleep(1)\nsys.exit('T1' in have and 'bad' in open('T1.txt').read())",
+    )
     bad = f"{TOGETHER}\nif task == 'T1' and {once(repo, 'bad')}: P('T1.txt').write_text('bad')"
     answer = json.dumps({"criteria": [{"criterion": "c", "met": True, "reason": "r"}]})
-    judge = repo.agent(f"(OUT / 'judged').open('a').write(task + ' ')\nprint({answer!r})", "judge")
-    code, _, printed = repo.run(repo.agent(bad), "--jobs", "3", "--rooms", "3", "--judge", judge)
+    judge = repo.agent(
+        f"(OUT / 'judged').open('a').write(task + ' ')\nprint({answer!r})", "judge"
+    )
+    code, _, printed = repo.run(
+        repo.agent(bad), "--jobs", "3", "--rooms", "3", "--judge", judge
+    )
     assert code == 0, printed
     assert (repo.outside / "judged").read_text().split() == ["T2", "T3", "T1"]
 
@@ -102,7 +141,8 @@ def test_a_judge_reads_only_what_is_to_land_and_is_paid_once(repo: Repo) -> None
 def test_hooks_make_the_candidate_that_others_stand_on(repo: Repo) -> None:
     set_up(repo, 3, "time.sleep(0.5)")
     repo.program(
-        ".git/hooks/pre-commit", "for f in T*.txt; do echo formatted > $f.lock; git add $f.lock; done"
+        ".git/hooks/pre-commit",
+        "for f in T*.txt; do echo formatted > $f.lock; git add $f.lock; done",
     )
     code, _, printed = repo.run(repo.agent(TOGETHER), "--jobs", "3", "--rooms", "3")
     assert code == 0, printed
@@ -116,16 +156,37 @@ def test_each_room_has_its_own_setup_and_its_own_slot_and_is_kept(repo: Repo) ->
     repo.write(".gitignore", "deps/\n")
     set_up(repo, 3, "time.sleep(1)", setup={"run": slots, "when": ["lock"]})
     assert repo.run(repo.agent(TOGETHER), "--jobs", "3", "--rooms", "3")[0] == 0
-    made = dict(line.split() for line in (repo.outside / "slots").read_text().splitlines())
-    assert made.keys() == {"room-1", "room-2", "room2", "room3", "work-1", "work-2", "work-3"}
-    assert made["room-1"] == made["room-2"] == "0"  # the first one, made anew at the end
+    made = dict(
+        line.split() for line in (repo.outside / "slots").read_text().splitlines()
+    )
+    assert made.keys() == {
+        "room-1",
+        "room-2",
+        "room2",
+        "room3",
+        "work-1",
+        "work-2",
+        "work-3",
+    }
+    assert (
+        made["room-1"] == made["room-2"] == "0"
+    )  # the first one, made anew at the end
     assert len({*made.values()}) == 6
     status = json.loads(repo.ralph("status", "--json").stdout)
-    assert [Path(room).name for room in status["places"]["rooms"]] == ["room-2", "room2", "room3"]
-    assert "room-2 and room2, room3 (together" in repo.ralph("status", COLUMNS="300").stdout
+    assert [Path(room).name for room in status["places"]["rooms"]] == [
+        "room-2",
+        "room2",
+        "room3",
+    ]
+    assert (
+        "room-2 and room2, room3 (together"
+        in repo.ralph("status", COLUMNS="300").stdout
+    )
     before = (repo.outside / "slots").read_text()
     repo.plan(
-        *({} for _ in range(6)), checks=["python3 -IS suite.py"], setup={"run": slots, "when": ["lock"]}
+        *({} for _ in range(6)),
+        checks=["python3 -IS suite.py"],
+        setup={"run": slots, "when": ["lock"]},
     )
     later = f"{MEET}\nbegun('T4', 'T5', 'T6')\n{WORKS}"
     assert repo.run(repo.agent(later), "--jobs", "3", "--rooms", "3")[0] == 0
@@ -137,7 +198,15 @@ def test_status_names_who_is_in_a_room_and_who_waits(repo: Repo) -> None:
     wait = f"while not pathlib.Path({str(repo.outside / 'go')!r}).exists() and have: time.sleep(0.05)"
     set_up(repo, 3, wait)
     process = repo.start(
-        "run", "--agent", repo.agent(TOGETHER), "--jobs", "3", "--rooms", "2", "--check", "true"
+        "run",
+        "--agent",
+        repo.agent(TOGETHER),
+        "--jobs",
+        "3",
+        "--rooms",
+        "2",
+        "--check",
+        "true",
     )
     for _ in range(600):
         status = json.loads(repo.ralph("status", "--json").stdout)
@@ -156,7 +225,10 @@ def test_status_names_who_is_in_a_room_and_who_waits(repo: Repo) -> None:
 def test_more_rooms_than_workers_and_no_rooms_at_all(repo: Repo) -> None:
     set_up(repo, 1)
     code, _, printed = repo.run(repo.agent(WORKS), "--rooms", "3")
-    assert code == 0 and "of 3 clean rooms 1 can be used, as 1 task is worked at once" in printed
+    assert (
+        code == 0
+        and "of 3 clean rooms 1 can be used, as 1 task is worked at once" in printed
+    )
     assert [room.name for room in repo.places.glob("room*")] == ["room-2"]
     done = repo.ralph("run", "--agent", repo.agent(WORKS), "--rooms", "0")
     assert done.returncode == 2 and "--rooms" in done.stderr
@@ -165,9 +237,16 @@ def test_more_rooms_than_workers_and_no_rooms_at_all(repo: Repo) -> None:
 def test_a_disk_with_space_for_one_room_is_one_room(repo: Repo) -> None:
     set_up(repo, 3, "time.sleep(1)")
     full = "import shutil\nshutil.disk_usage = lambda path: type('Usage', (), {'free': 1})\n"
-    code, summary, printed = repo.run(repo.agent(TOGETHER), "--jobs", "3", "--rooms", "3", first=full)
+    code, summary, printed = repo.run(
+        repo.agent(TOGETHER), "--jobs", "3", "--rooms", "3", first=full
+    )
     assert (code, summary["passed"]) == (0, 3), printed
-    assert printed.count("the disk has no space for a clean room beside the 1 that is there") == 1
+    assert (
+        printed.count(
+            "the disk has no space for a clean room beside the 1 that is there"
+        )
+        == 1
+    )
     assert {place for place, _, _ in ran(repo)} == {"room-1", "room-2"}
 
 
@@ -179,6 +258,8 @@ def test_a_suite_that_runs_for_nothing_is_ended_at_once(repo: Repo) -> None:
         f"{MEET}\nbegun('T1', 'T2')\ntime.sleep(int(task[1]) / 5)\n"
         f"P(f'{{task}}.txt').write_text('bad' if task == 'T1' else 'good')"
     )
-    code, _, printed = repo.run(agent, "--jobs", "2", "--rooms", "2", "--max-attempts", "1", timeout=30)
+    code, _, printed = repo.run(
+        agent, "--jobs", "2", "--rooms", "2", "--max-attempts", "1", timeout=30
+    )
     assert code == 4 and repo.verdicts() == ["T1 failed", "T2 passed"], printed
     assert nothing_runs_within(repo, 3), still_running(repo)
