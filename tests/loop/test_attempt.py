@@ -391,7 +391,7 @@ def test_the_prompt_says_what_was_red_and_what_came_of_the_last_attempt(
     )
     known.last = AttemptEnded(
         task="T1", iteration=1, verdict="failed", reason="it was not finished"
-    )  # type: ignore[arg-type]
+    )
     one = begin(run, run.plan.tasks[0])
     run.results.before[one.task.key] = {"test -f work.txt": False}
     said = prompt_for(run, one)
