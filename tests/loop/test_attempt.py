@@ -390,7 +390,7 @@ def test_the_prompt_says_what_was_red_and_what_came_of_the_last_attempt(
         ),
     )
     known.last = AttemptEnded(
-        task="T1", iteration=1, verdict="failed", reason="it was not finished"
+        task="T1", iteration=1, verdict=Verdict.FAILED, reason="it was not finished"
     )
     one = begin(run, run.plan.tasks[0])
     run.results.before[one.task.key] = {"test -f work.txt": False}
