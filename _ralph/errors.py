@@ -96,12 +96,13 @@ STOPS = {
 """Every way in which a run ends: its word in `--json`, and the exit status."""
 
 
-class Stop:
-    """Why a run ended: one of `STOPS`, and a sentence for people. `other` is the exit
-    status where it is not that of the table: an error has its own, and an attempt with
-    --once may have passed."""
+class Stop(Exception):
+    """Why a run ends, raised where that is known: one of `STOPS`, and a sentence for
+    people. `other` is the exit status where it is not that of the table: an error has
+    its own, and an attempt with --once may have passed."""
 
     def __init__(self, word: str, reason: str, other: Exit | None = None) -> None:
+        super().__init__(reason)
         self.word, self.reason, self.other = word, reason, other
 
     @property

@@ -62,7 +62,7 @@ def shared_caches(env: Mapping[str, str]) -> dict[str, str]:
     return {name: env.get(name, "") for name in _TABLE["inside but for setup"]}
 
 
-def told_far(env: Mapping[str, str]) -> dict[str, str]:
+def forwarded_env(env: Mapping[str, str]) -> dict[str, str]:
     """What of the environment of a command in a place must be told to the other side of
     a prefix: ralph's own variables, and those that keep places apart."""
     apart = {*_TABLE["set"], *_TABLE["inside"], *_TABLE["inside but for setup"]}

@@ -1,296 +1,259 @@
-"""The end of an attempt: its commit lands, then log and plan say so. The landed commit
-is the one commit point; all that follows from it can be done twice."""
+"""The end of an attempt: the branch moves to its commit, then log and plan say so. That
+commit is the one commit point; all that follows from it can be done twice."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
-from dataclasses import fields
+from copy import deepcopy
 
-from _ralph import files, text
-from _ralph.errors import NeedsPerson
+from _ralph import text
+from _ralph.checks.verdict import reason_to_block
+from _ralph.errors import Exit, NeedsPerson, Stop
 from _ralph.git.branch import Moved
-from _ralph.loop.candidate import tip_of
-from _ralph.loop.jobs import Attempt
-from _ralph.loop.run import Run, notify, stand_by
-from _ralph.loop.verdict import reason_to_block
-from _ralph.model import (
-    COUNTED,
-    CheckResult,
-    Conflict,
-    Judgement,
-    Plan,
-    Task,
-    Verdict,
-    Work,
-)
+from _ralph.loop.branch import tip_of
+from _ralph.loop.loop import Loop
+from _ralph.loop.stages import Examined
+from _ralph.model import COUNTED, CheckResult, Judgement, Plan, Task, Verdict
 from _ralph.state import edit
-from _ralph.state.facts import ended_words, spent
-from _ralph.state.history import entry_digest
-from _ralph.state.limits import attempts_at
-from _ralph.state.records import AttemptBegan, AttemptEnded, Failure, Rechecked, Stopped
-
-RANDOM = 32
-"""Letters of an attempt's id that are random; what it is an attempt at follows."""
+from _ralph.state.history import TaskHistory, entry_digest
+from _ralph.state.limits import attempts_at, spent_by
+from _ralph.state.records import AttemptEnded, Failure
+from _ralph.state.summary import ended_words, spent
 
 
-def new_id(run: Run, task: Task) -> str:
-    """The id of an attempt: random, and what it is an attempt at."""
-    return f"{uuid.uuid4().hex}{mark_of(run, task)}"
-
-
-def mark_of(run: Run, task: Task) -> str:
-    """The end of the ids of all attempts at a task: it is the same in a clone, and no
-    other plan's."""
-    plan = run.git.name_of(run.paths.prd) or run.paths.prd.name
-    return files.digest(
-        f"{plan}@{run.plan.branch}\n{task.key}".encode("utf-8", "surrogatepass")
-    )
-
-
-async def land(run: Run, attempt: Attempt) -> bool:
+def advance(loop: Loop, examined: Examined) -> bool:
     """Move the branch to the commit of an attempt that passed, once nobody sits on it.
     False if somebody moved the branch: then nothing has been said yet, and the work is
     to be made and examined again."""
-    await until_free(run, attempt)
-    run.git.sync()
-    title = (
-        f"{text.one_line(attempt.task.id, 80)}: {text.one_line(attempt.task.title, 60)}"
-    )
+    begun = examined.begun
+    wait_until_free(loop, examined)
+    loop.git.sync()
+    title = text.one_line(begun.task.title, 60)
+    why = f"{text.one_line(begun.task.id, 80)}: {title}"
     try:
-        run.branch.land(attempt.commit, attempt.tip, title)
+        loop.branch.land(examined.commit, examined.candidate.tip, why)
     except Moved:
-        tip_of(run)
+        tip_of(loop)
         return False
-    run.tip = attempt.commit
     return True
 
 
-async def until_free(run: Run, attempt: Attempt) -> None:
+def wait_until_free(loop: Loop, examined: Examined) -> None:
     """Wait while a working tree has the branch checked out: its files would not follow.
-    NeedsPerson when the run's time is up, StopNow when ralph must stop; the next start
-    examines what the workspace holds."""
-    seat = run.branch.seat
+    NeedsPerson when the run's time is up; the next start examines the work again."""
+    seat = loop.branch.seat
     if seat is None:
         return
-    switch = f"{run.branch.name} is checked out in {seat}; switch away: git switch - (or git switch --detach)"
-    reason = f"{attempt.task.id} passed and waits to land: {switch}"
-    doing = f"waiting to land: {run.branch.name} is checked out"
-    if not await stand_by(run, attempt, reason, doing, lambda: run.branch.seat is None):
-        raise NeedsPerson(reason)
+    name, task = loop.branch.name, examined.begun.task.id
+    switch = "switch away: git switch - (or git switch --detach)"
+    reason = f"{task} passed and waits: {name} is checked out in {seat}; {switch}"
+    loop.view.doing(f"waiting: {name} is checked out")
+    try:
+        loop.stand_by(reason, lambda: loop.branch.seat is None, task)
+    except Stop as stop:
+        if stop.word == "limit":
+            raise NeedsPerson(reason) from None
+        raise
 
 
-def note(run: Run, attempt: Attempt, by_person: bool = False) -> None:
-    """Write the verdict on an attempt into the log, then mark its task in the plan, and
-    tell people if it passed or is blocked. `by_person` says that it ended because a
-    person was needed, which is not the task's fault."""
-    run.read_plan()
-    set_back_claim(run, attempt)
-    by_person = by_person or bool(run.control.interrupts)
-    history, allowed = (
-        run.history.of(attempt.task),
-        attempts_at(run.limits, attempt.task),
-    )
-    attempt.blocked = reason_to_block(attempt, history, allowed, by_person)
-    if attempt.left and attempt.verdict is not Verdict.PASSED and not attempt.parked:
-        if attempt.blocked and attempt.left != run.git.tree(attempt.base):
-            attempt.parked = run.branch.park_tree(
-                attempt.left, attempt.base, attempt.name
-            )
-        else:
-            run.branch.pin_work(attempt.task.id, attempt.left)
-    if attempt.result.overage or (attempt.judgement and attempt.judgement.overage):
-        attempt.notices.append(
-            "the subscription is used up, and the provider bills extra usage"
-        )
-    counted = attempt.verdict in COUNTED
-    number = f", attempt {attempt.number} of {allowed}" if counted else ""
-    verdict = record_of(run, attempt)
-    run.write(
-        verdict,
-        f"iteration {attempt.iteration} | {attempt.task.id} {attempt.task.title} | {attempt.verdict}{number}",
-        record_lines(attempt),
-    )
-    run.view.ended(attempt)
-    mark(run, verdict)
-    if attempt.passed or attempt.blocked:
-        event = "passed" if attempt.passed else "blocked"
-        notify(run, event, attempt.blocked or attempt.reason, attempt.task.id)
+def note(loop: Loop, examined: Examined) -> None:
+    """Write the verdict on an attempt into the log, and mark its task in the plan. What
+    gives a mark goes into the log first, what takes one away, or blocks, into the plan:
+    so a kill between the two never looks like a person's hand."""
+    begun, decision = examined.begun, examined.decision
+    allowed = attempts_at(loop.limits, begun.task)
+    loop.read()
+    wait_for_plan(loop, examined)
+    with loop.plan_locked():
+        history = loop.history.of(begun.task)
+        by_person = examined.worked.by_person or bool(loop.control.interrupts)
+        blocked = why_blocked(examined, history, allowed, by_person)
+        parked = keep_work(loop, examined, blocked)
+        claimed = set_back_claim(loop, examined)
+        if blocked:
+            block(loop, begun.task, blocked)
+        record = record_of(loop, examined, blocked, parked, claimed, by_person)
+        counted = decision.verdict in COUNTED
+        number = f", attempt {begun.number} of {allowed}" if counted else ""
+        headline = f"iteration {begun.iteration} | {begun.task.id} {begun.task.title}"
+        lines = record_lines(examined, record)
+        loop.write(record, f"{headline} | {decision.verdict}{number}", lines)
+        if examined.passed and not loop.trouble:
+            mark_passed(loop, record)
+    loop.view.lines(said_at_the_end(record))
+    loop.view.verdict(record, spent(examined.result))
+    event = "passed" if examined.passed else "blocked" if blocked else ""
+    if event:
+        loop.pending.append((event, blocked or decision.reason, begun.task.id))
+    loop.last_stop = stop_after(loop, examined)
 
 
-def note_lost(run: Run, landed: dict[str, str]) -> None:
-    """Note the start of what has landed (commits by the ids of attempts) and the log
-    does not know: it was taken back with `git checkout` or `git stash`, or a clone has
-    an older one."""
-    if landed.keys() <= run.history.begun:
+def stop_after(loop: Loop, examined: Examined) -> Stop | None:
+    """The stop that an attempt means for the run, if any."""
+    verdict, result = examined.decision.verdict, examined.result
+    if result.no_price:
+        return Stop("no-price", result.no_price)
+    if not loop.options.once or verdict is Verdict.INTERRUPTED:
+        return None
+    if verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE):
+        word = "limited" if verdict is Verdict.LIMITED else "unavailable"
+        return Stop(word, f"no attempt can be made now: {examined.decision.reason}")
+    passed = Exit.COMPLETE if examined.passed else None
+    return Stop("once", f"one attempt, as asked: {verdict}", passed)
+
+
+def wait_for_plan(loop: Loop, examined: Examined) -> None:
+    """What takes a mark away, or blocks, needs a plan that can be read: wait for it. A
+    pass does not: it is marked as soon as that can be."""
+    if not loop.trouble or examined.passed:
         return
-    newest = {own[RANDOM:]: own for own in reversed(landed)}
-    for task in run.plan.tasks:
-        own = newest.get(mark_of(run, task), "")
-        if own and own not in run.history.begun:
-            number, commit = run.history.iteration + 1, landed[own][:12]
-            run.write(
-                AttemptBegan(
-                    task=task.id,
-                    title=task.title,
-                    iteration=number,
-                    id=own,
-                    leftover="checks",
-                ),
-                f"iteration {number} | {task.id} {task.title} | {commit} has landed, and these notes lack it",
-            )
+
+    def readable() -> bool:
+        loop.read()
+        return not loop.trouble
+
+    loop.stand_by(f"{loop.trouble}; waiting until it can be read", readable)
 
 
-def note_landed(run: Run, attempt: Attempt, commit: str) -> None:
-    """Note the pass of an attempt that has landed, and whose verdict the log lacks."""
-    attempt.verdict, attempt.commit = Verdict.PASSED, commit
-    attempt.tip = run.branch.commit_at(f"{commit}^")
-    attempt.reason = "it had landed, and its verdict was not noted"
-    attempt.checks = [
-        CheckResult(check.name, check.command, True, 0, 0.0)
-        for check in attempt.task.checks
-    ]
-    note(run, attempt)
+def why_blocked(
+    examined: Examined, history: TaskHistory, allowed: int, by_person: bool
+) -> str:
+    """Why an attempt blocks its task, or nothing."""
+    begun, decision = examined.begun, examined.decision
+    taken = deepcopy(history.since)
+    taken.add(examined.spent)
+    own_limit = "" if examined.passed else spent_by(begun.task, taken)
+    interruptions = 0
+    if decision.verdict is Verdict.INTERRUPTED and not by_person:
+        interruptions = history.interrupted + 1
+    question = examined.handoff.get("blocked on", "")
+    last = history.last
+    return reason_to_block(
+        decision.verdict,
+        decision.reason,
+        never=examined.refused,
+        spent=own_limit,
+        interruptions=interruptions,
+        asks=question if question and history.question == question else "",
+        no_op_before=bool(last and last.verdict is Verdict.NO_OP),
+        attempts=history.attempts + 1,
+        most=allowed,
+    )
 
 
-def set_back_claim(run: Run, attempt: Attempt) -> None:
-    """Set back a `passes` that became true during the attempt without a verdict."""
-    now = run.plan.task_with(attempt.task.key)
-    if now and now.passed and attempt.verdict is not Verdict.PASSED:
-        run.edit(edit.set_passed, now, False)
-        attempt.restored.append(
-            f"{run.paths.prd.name} ({now.id} had been set to pass during the attempt)"
-        )
+def keep_work(loop: Loop, examined: Examined, blocked: str) -> str:
+    """Protect what did not pass: a blocked task's work is parked, other work waits for
+    the next attempt. The ref of what is parked."""
+    worked, begun = examined.worked, examined.begun
+    parked = examined.candidate.parked
+    if not worked.left or examined.passed or parked:
+        return parked
+    if blocked and worked.left != loop.git.tree(begun.base):
+        return loop.branch.park_tree(worked.left, begun.base, begun.name)
+    loop.branch.pin_work(begun.task.id, worked.left)
+    return ""
 
 
-def mark(run: Run, verdict: AttemptEnded) -> None:
-    """Mark the task of a verdict in the plan, as passed or blocked."""
-    task = task_of(run.plan, verdict)
+def set_back_claim(loop: Loop, examined: Examined) -> list[str]:
+    """Set back a `passes` that became true during the attempt without a verdict; a line
+    that says so."""
+    now = loop.plan.task_with(examined.begun.task.key)
+    if loop.trouble or not now or not now.passed or examined.passed:
+        return []
+    loop.mark(lambda plan: edit.set_passed(plan, now, False))
+    name = loop.paths.prd.name
+    return [f"{name} ({now.id} had been set to pass during the attempt)"]
+
+
+def block(loop: Loop, task: Task, reason: str) -> None:
+    """Block a task in the plan, if it is still there and open."""
+    now = loop.plan.task_with(task.key)
+    if now and not now.passed and now.blocked is None:
+        loop.mark(lambda plan: edit.set_blocked(plan, now, reason))
+
+
+def mark_passed(loop: Loop, record: AttemptEnded) -> None:
+    """Mark the task of a verdict as passed, if that is by all of its checks."""
+    task = task_of(loop.plan, record)
     if task is None or task.passed:
         return
-    if verdict.blocked and task.blocked is None:
-        run.edit(edit.set_blocked, task, verdict.blocked)
-    elif verdict.verdict is Verdict.PASSED and all(
-        check.command in verdict.checks for check in task.checks
-    ):
-        run.edit(edit.set_passed, task, True)
+    if all(check.command in record.checks for check in task.checks):
+        loop.mark(lambda plan: edit.set_passed(plan, task, True))
 
 
-def task_of(plan: Plan, verdict: AttemptEnded) -> Task | None:
+def task_of(plan: Plan, record: AttemptEnded) -> Task | None:
     """The task that a verdict is about: a person may have given it another title or id
     meanwhile."""
-    same = [task for task in plan.tasks if task.key == verdict.key]
-    retitled = [task for task in plan.tasks if task.id == verdict.task and task.checks]
-    moved = [task for task in plan.tasks if task.title == verdict.title]
-    return next(
-        (tasks[0] for tasks in (same, retitled, moved) if len(tasks) == 1), None
-    )
+    same = [task for task in plan.tasks if task.key == record.key]
+    retitled = [task for task in plan.tasks if task.id == record.task and task.checks]
+    moved = [task for task in plan.tasks if task.title == record.title]
+    for found in (same, retitled, moved):
+        if len(found) == 1:
+            return found[0]
+    return None
 
 
-def restore_marks(run: Run) -> None:
-    """Mark the tasks again that passed and landed, and that the plan no longer marks:
-    after `git checkout prd.json`, `git stash`, an editor's old buffer, or a kill right
-    after the landing. `ralph retry` and the re-check take a pass away for good."""
-    lost = [
-        task for task in run.plan.tasks if not task.passed and run.history.holds(task)
-    ]
-    lost = [task for task in lost if run.branch.has_landed(run.history.of(task).commit)]
-    for task in lost:
-        run.view.line(
-            f"{task.id} {run.history.of(task).passed_words}: marked again in {run.paths.prd.name}; "
-            f"`ralph retry {task.id}` opens it",
-            color="yellow",
-        )
-    if lost:
-        run.edit(edit.set_passed, lost, True)
+# ---------------------------------------------------------------- the record
 
 
-def set_back(run: Run, recheck: Rechecked) -> None:
-    """Take the marks of the tasks that a re-check found broken, in one write; block
-    those that it found broken before."""
-    broken = [task for task in run.plan.tasks if task.key in recheck.broken]
-    if passed := [task for task in broken if task.passed]:
-        for task in passed:
-            run.view.line(
-                f"{task.id} {run.history.of(task).passed_words}, broken since"
-            )
-        run.edit(edit.set_passed, passed, False)
-    if again := [
-        task for task in broken if run.history.of(task).blocked and task.blocked is None
-    ]:
-        reason = "conflicting: it passed twice, and each time later work broke it"
-        run.edit(edit.set_blocked, again, reason)
-        for task in again:
-            notify(run, "blocked", reason, task.id)
-
-
-def keep_unlanded(run: Run) -> None:
-    """Take what version 0.2 had verified, and did not come to land, for work that is to
-    be examined: its agent has been paid."""
-    for task in run.plan.tasks:
-        history = run.history.of(task)
-        if (
-            history.onto
-            and history.holds
-            and not task.passed
-            and not run.branch.has_landed(history.commit)
-        ):
-            history.holds, history.passed_at = False, None
-            if commit := run.branch.commit_at(
-                history.commit
-            ):  # a clone has only what was pushed
-                history.left, history.base = run.git.tree(commit), history.onto
-                history.lacks = "judge"
-
-
-def redo_marks(run: Run) -> None:
-    """Write the marks that the last run did not come to: it was killed between a record
-    and its mark, or could not write the plan and says so in its last record. A block
-    that is not marked looks like one that a person took away."""
-    last = run.history.last
-    if isinstance(last, AttemptEnded) and (
-        last.blocked or run.branch.has_landed(last.commit)
-    ):
-        mark(run, last)
-    elif isinstance(last, Rechecked):
-        set_back(run, last)
-    elif isinstance(last, Stopped):
-        for task in run.plan.tasks:
-            ended = run.history.of(task).last
-            if task.key in last.unmarked and ended:
-                mark(run, ended)
-
-
-def record_of(run: Run, attempt: Attempt) -> AttemptEnded:
-    """The verdict record of the attempt."""
-    result, passed = attempt.result, attempt.verdict is Verdict.PASSED
-    now = run.plan.task_with(attempt.task.key)
-    work = {one.name: getattr(attempt, one.name) for one in fields(Work)}
-    work |= dict.fromkeys(("left",) if passed else ("tip", "commit"), "")
-    if passed:
-        work["conflict"] = Conflict()
-    for name in ("restored", "notices", "tests"):
-        work[name] = [line.split("\n")[0] for line in work[name][:20]]
-    return AttemptEnded(
-        **vars(attempt.spent),
-        **work,
-        iteration=attempt.iteration,
-        attempt=attempt.number,
-        task=attempt.task.id,
-        title=attempt.task.title,
-        command=attempt.command,
-        agent=attempt.agent.name,
-        verdict=attempt.verdict,
-        checks={check.command: check.ok for check in attempt.checks},
-        failure=failure_of(attempt.checks),
-        judge=attempt.judgement or Judgement(),
+def record_of(
+    loop: Loop,
+    examined: Examined,
+    blocked: str,
+    parked: str,
+    claimed: Sequence[str],
+    by_person: bool,
+) -> AttemptEnded:
+    """The verdict record of an attempt."""
+    worked, begun, decision = examined.worked, examined.begun, examined.decision
+    result, judgement = examined.result, examined.judgement
+    notices = [*worked.notices, *examined.notices]
+    if result.overage or (judgement and judgement.overage):
+        billed = "the provider bills extra usage"
+        notices.append(f"the subscription is used up, and {billed}")
+    now = loop.plan.task_with(begun.task.key)
+    record = AttemptEnded(
+        **vars(examined.spent),
+        iteration=begun.iteration,
+        attempt=begun.number,
+        task=begun.task.id,
+        title=begun.task.title,
+        command=begun.agent.command,
+        agent=begun.agent.name,
+        verdict=decision.verdict,
+        reason=decision.reason,
+        weak=decision.weak,
+        beside=decision.beside,
+        denied=decision.denied,
+        flaky=decision.flaky,
+        tests=first_lines(examined.tests),
+        restored=first_lines([*worked.restored, *claimed]),
+        notices=first_lines([*dict.fromkeys(notices)]),
+        handoff=dict(examined.handoff),
+        blocked=blocked,
+        parked=parked,
+        base=begun.base,
+        checks={check.command: check.ok for check in examined.checks},
+        failure=failure_of(examined.checks),
+        judge=judgement or Judgement(),
         session=result.session or "",
         exit=result.exit or 0,
         reset=result.reset or 0.0,
         overage=result.overage,
         denials=result.denials[:20],
         task_before=entry_digest(now) if now else "",
+        uncounted=by_person and decision.verdict is Verdict.INTERRUPTED,
     )
+    if examined.passed:
+        record.tip, record.commit = examined.candidate.tip, examined.commit
+    else:
+        record.left, record.conflict = worked.left, begun.conflict
+    return record
+
+
+def first_lines(lines: Sequence[str]) -> list[str]:
+    """The first line of each of these, of at most twenty."""
+    return [line.split("\n")[0] for line in lines[:20]]
 
 
 def failure_of(checks: Sequence[CheckResult]) -> Failure:
@@ -302,54 +265,61 @@ def failure_of(checks: Sequence[CheckResult]) -> Failure:
     return Failure(name=red[0].name, tail=red[0].tail, log=red[0].log, others=others)
 
 
-def record_lines(attempt: Attempt) -> list[str]:
+def record_lines(examined: Examined, record: AttemptEnded) -> list[str]:
     """The lines of an attempt in progress.txt: each part begins with a label, and its
     further lines, as all that an agent wrote, are quoted."""
-    result, judgement = attempt.result, attempt.judgement
-    failed = attempt.verdict is not Verdict.PASSED
-    red = next((check for check in attempt.checks if failed and not check.ok), None)
-    handoff = [f"\n{label}: {body}" for label, body in attempt.handoff.items()]
-    command, ended = (
-        text.one_line(attempt.command, 80),
-        ended_words(result) or "ended well",
-    )
+    worked, result = examined.worked, examined.result
+    agent = examined.begun.agent
+    ended = ended_words(result) or "ended well"
+    command = text.one_line(record.command, 80)
+    checks = ", ".join(f"{check.name} {check.outcome}" for check in examined.checks)
     parts = [
         ("agent", f"{command}, {spent(result)}, {ended}"),
-        ("session", attempt.agent.reopen(result.session)),
-        ("judge", _judge_words(judgement) if judgement else ""),
-        (
-            "checks",
-            ", ".join(f"{check.name} {check.outcome}" for check in attempt.checks),
-        ),
-        ("changes", attempt.changes),
-        ("changed tests", text.few(attempt.tests)),
-        ("flaky", text.few(attempt.flaky)),
-        ("reason", attempt.reason),
-        *(("restored", line) for line in attempt.restored),
-        *(("notice", line) for line in attempt.notices),
-        ("denied", "; ".join(result.denials)),
-        ("failure", f"{red.name}\n{text.tail(red.tail, 2000)}" if red else ""),
-        ("handoff", "".join(handoff)),
-        ("blocked", attempt.blocked),
-        (
-            "parked",
-            attempt.parked
-            and f"{attempt.parked}; back with: git cherry-pick {attempt.parked}",
-        ),
-        ("still running after KILL", ", ".join(map(str, result.survivors))),
+        ("session", agent.reopen(result.session)),
+        ("judge", judge_words(examined.judgement)),
+        ("checks", checks),
+        ("changes", worked.changes),
+        ("changed tests", text.few(record.tests)),
+        ("flaky", text.few(record.flaky)),
+        ("reason", record.reason),
     ]
+    parts += [("restored", line) for line in record.restored]
+    parts += [("notice", line) for line in record.notices]
+    parts.append(("denied", "; ".join(record.denials)))
+    if record.failure.name and not examined.passed:
+        tail = text.tail(record.failure.tail, 2000)
+        parts.append(("failure", f"{record.failure.name}\n{tail}"))
+    handoff = "".join(f"\n{label}: {said}" for label, said in record.handoff.items())
+    parts += [("handoff", handoff), ("blocked", record.blocked)]
+    if record.parked:
+        back = f"back with: git cherry-pick {record.parked}"
+        parts.append(("parked", f"{record.parked}; {back}"))
+    survivors = ", ".join(map(str, result.survivors))
+    parts.append(("still running after KILL", survivors))
     lines = []
     for label, body in parts:
         if body:
             first, _, rest = body.partition("\n")
-            lines += [
-                f"- {label}: {text.one_line(first, 500)}".rstrip(),
-                *text.quote(rest),
-            ]
+            lines.append(f"- {label}: {text.one_line(first, 500)}".rstrip())
+            lines += text.quote(rest)
     return lines
 
 
-def _judge_words(judgement: Judgement) -> str:
+def judge_words(judgement: Judgement | None) -> str:
+    """What the judge said, and what that took."""
+    if judgement is None:
+        return ""
     verdict = "agrees" if judgement.agrees else "does not agree"
-    line = f"{text.one_line(judgement.agent, 80)} {verdict}, {spent(judgement)}"
+    who = text.one_line(judgement.agent, 80)
+    line = f"{who} {verdict}, {spent(judgement)}"
     return "\n".join([line, *judgement.objections])
+
+
+def said_at_the_end(record: AttemptEnded) -> list[str]:
+    """The notices of an attempt, a line each, for a terminal."""
+    lines = [f"restored: {line}" for line in record.restored]
+    lines += record.notices
+    lines += [f"denied: {line}" for line in record.denials]
+    if record.tests:
+        lines.append(f"changed tests: {text.few(record.tests)}")
+    return lines

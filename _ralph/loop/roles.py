@@ -3,7 +3,6 @@ green, and can only reject it."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,92 +12,23 @@ from _ralph import text
 from _ralph.agents import registry, sums
 from _ralph.agents.prompt import render_prompt, task_values
 from _ralph.agents.registry import Agent
+from _ralph.checks.judge import Answer, criteria_of, read_answer
+from _ralph.checks.verdict import kept_away
+from _ralph.errors import AgentUnavailable, Stop, StopNow
 from _ralph.files import resource
-from _ralph.git.workspace import Place
-from _ralph.loop.jobs import Attempt
-from _ralph.loop.run import Run
-from _ralph.loop.verdict import weigh_judge
-from _ralph.loop.worker import WorkerDied
-from _ralph.model import AgentResult, Json, Judgement, Outcome, Share, Task, spent_on
+from _ralph.loop.loop import Loop, time_is_up
+from _ralph.loop.stages import Examined
+from _ralph.model import AgentResult, Judgement, Outcome, Share, Verdict, spent_on
+from _ralph.state import limits
+from _ralph.state.history import Unavailable
 from _ralph.state.layout import new_log
 
 _DIFF = 24 * 1024
-_ANSWER = 1 << 16
-
-
-async def ask_judge(run: Run, attempt: Attempt, judge: Agent) -> None:
-    """Ask `judge` about an attempt that passes by evidence; the verdict is put into the
-    attempt. If the judge is limited or cannot run, the work is kept and judged
-    later."""
-    run.view.line(f"asking the judge: {judge.command}", "  ")
-    try:
-        job = run.in_worker(
-            lambda inside: _judge(inside, attempt, judge), AgentResult, attempt.worker
-        )
-        result = await job
-    except WorkerDied as error:
-        result = cut_off(run, judge, f"{attempt.name}-judge", str(error))
-    unmet, before = objections(attempt.task, result.text), attempt.judgement
-    attempt.judgement = Judgement(
-        **vars(spent_on([result])), agent=judge.command, agrees=not unmet, objections=unmet[:20],
-        session=result.session or "", row=judge.name, overage=result.overage, reset=result.reset or 0.0,
-    )  # fmt: skip
-    if before:  # it was asked before the branch moved
-        attempt.judgement.add(before)
-    attempt.result.no_price = attempt.result.no_price or result.no_price
-    weigh_judge(attempt, result, unmet)
-
-
-def _judge(run: Run, attempt: Attempt, judge: Agent) -> AgentResult:
-    """Run the judge on a checkout of the candidate."""
-    run.view.doing("judge")
-    place = place_of_role(run, attempt.commit)
-    prompt, env = _judge_prompt(run, attempt), run.places.env(place.root)
-    share = attempt.share.without(spent_on([attempt.result]))
-    env |= attempt.variables(run.paths)
-    return run_role(run, judge, prompt, f"{attempt.name}-judge", env, share, place.root)
-
-
-def place_of_role(run: Run, commit: str) -> Place:
-    """A clean checkout of `commit` for a judge or a planner."""
-    place = run.places.place(run.paths.role)
-    place.remove_unusable(commit)
-    place.reset(commit)
-    place.clean(commit, "-ffdx")
-    run.places.furnish(place, commit)
-    return place
-
-
-def objections(task: Task, said: str) -> list[str]:
-    """The judge's objections; none if it found every criterion met. An answer that
-    cannot be read, or more than one, is an objection."""
-    answers = [
-        found
-        for found in json_objects(said[-_ANSWER:])
-        if isinstance(found.get("criteria"), list)
-    ]
-    if len(answers) != 1:
-        return [
-            f"its answer cannot be read: {len(answers)} objects with `criteria` instead of one"
-        ]
-    entries = [entry for entry in answers[0]["criteria"] if isinstance(entry, dict)]
-    unmet = [entry for entry in entries if entry.get("met") is not True]
-    found = [
-        f"{_line(entry.get('criterion')) or 'a criterion'}: {_line(entry.get('reason')) or 'no reason given'}"
-        for entry in unmet
-    ]
-    if len(entries) < len(criteria_of(task)):
-        found.append(f"it judged {len(entries)} of {len(criteria_of(task))} criteria")
-    return found
-
-
-def criteria_of(task: Task) -> list[str]:
-    """What must be met: the task's criteria, else its title."""
-    return list(task.criteria) or [task.title]
+"""Bytes of the change that the judge's prompt shows."""
 
 
 def run_role(
-    run: Run,
+    loop: Loop,
     agent: Agent,
     prompt: str,
     name: str,
@@ -106,78 +36,115 @@ def run_role(
     share: Share,
     cwd: Path,
 ) -> AgentResult:
-    """Run the agent of any role in `cwd`, at most until the run's time is up; its logs are
-    called `name`, and it may spend `share`."""
-    left, allowed = (
-        max(run.ends - time.time(), 1.0),
-        min(run.options.agent_timeout, share.seconds),
-    )
-    with run.places.entered(cwd, agent) as wrap:
+    """Run the agent of any role in `cwd`, at most until the run's time is up; its logs
+    are called `name`, and it may spend `share`."""
+    left = max(loop.ends - time.time(), 1.0)
+    allowed = min(loop.options.agent_timeout, share.seconds)
+    with loop.places.inside(cwd) as wrap:
         result = registry.run_agent(
             agent,
             prompt,
-            log=lambda ending: new_log(run.paths, name + ending),
+            log=lambda ending: new_log(loop.paths, name + ending),
             cwd=cwd,
             env=env,
             timeout=min(allowed, left),
-            idle=run.options.idle_timeout,
-            control=run.control,
+            idle=loop.options.idle_timeout,
+            control=loop.control,
             usd_left=share.usd,
             tokens_left=share.tokens,
-            dearest=run.history.dearest[agent.command],
-            watch=run.view.watch,
+            dearest=loop.history.dearest[agent.command],
+            watch=loop.view.watch,
             wrap=wrap,
-            here=run.places.here,
+            here=loop.places.here,
         )
-    if result.outcome in (Outcome.FAILED, Outcome.UNAVAILABLE) and (
-        why := run.places.unanswered()
-    ):
-        result = replace(result, outcome=Outcome.LIMITED, reason=why)
     if result.reset is not None and result.reset <= time.time():
         result.reset = None  # a reset in the past is none
-    if (
-        result.outcome is Outcome.TIMED_OUT
-        and left < allowed
-        and result.seconds >= left - 0.1
-    ):
-        result = replace(
-            result, outcome=Outcome.INTERRUPTED, reason="the run's time was up"
-        )
+    ran_out = left < allowed and result.seconds >= left - 0.1
+    if result.outcome is Outcome.TIMED_OUT and ran_out:
+        reason = "the run's time was up"
+        result = replace(result, outcome=Outcome.INTERRUPTED, reason=reason)
     return result
 
 
-def cut_off(run: Run, agent: Agent, name: str, reason: str) -> AgentResult:
-    """The result of an agent that died with its worker or with ralph, for `reason`, as
-    far as it had reported it; `name` is as for `run_role`."""
-    return sums.recovered(
-        run.paths.logs / name, run.history.dearest[agent.command], reason
-    )
+def cut_off(loop: Loop, agent: Agent, name: str, reason: str) -> AgentResult:
+    """The result of an agent that died with its loop, for `reason`, as far as it had
+    reported it; `name` is as for `run_role`."""
+    path = loop.paths.logs / name
+    return sums.recovered(path, loop.history.dearest[agent.command], reason)
 
 
-def _judge_prompt(run: Run, attempt: Attempt) -> str:
-    before, after = attempt.tip, attempt.commit
+def ask_judge(loop: Loop, examined: Examined) -> tuple[Judgement, Answer, AgentResult]:
+    """Ask the judge about work that passes by evidence: what it said, and what all of
+    that took. One that cannot answer now is waited for; an answer that cannot be read
+    is asked for once more. Stop where it is not to be waited for."""
+    judge = loop.agents.judge
+    assert judge
+    tries, asked_again = 0, False
+    judgement = Judgement(agent=judge.command, row=judge.name)
+    while True:
+        loop.view.line(f"asking the judge: {judge.command}", "  ")
+        result = _run_judge(loop, examined, judge, judgement)
+        judgement.add(spent_on([result]))
+        verdict = kept_away(result)
+        if loop.control.stop_now:
+            raise StopNow
+        if verdict is Verdict.INTERRUPTED:
+            raise time_is_up()
+        if verdict is Verdict.UNAVAILABLE:
+            raise AgentUnavailable(f"the judge cannot run: {result.reason}")
+        if verdict is Verdict.LIMITED:
+            tries += 1
+            _wait_for_judge(loop, result, tries)
+            continue
+        answer = read_answer(result.text, criteria_of(examined.begun.task))
+        if answer.unreadable and not asked_again and result.outcome is Outcome.DONE:
+            asked_again = True
+            loop.view.line(f"{answer.unreadable}; it is asked once more", "  ")
+            continue
+        judgement.agrees = not (answer.objections or answer.unreadable)
+        objections = answer.objections or [answer.unreadable]
+        judgement.objections = [] if judgement.agrees else objections[:20]
+        judgement.session = result.session or ""
+        judgement.overage = result.overage
+        judgement.reset = result.reset or 0.0
+        return judgement, answer, result
+
+
+def _run_judge(
+    loop: Loop, examined: Examined, judge: Agent, spent: Judgement
+) -> AgentResult:
+    """Run the judge on a checkout of the candidate."""
+    loop.view.doing("judge")
+    begun = examined.begun
+    place = loop.places.of_role(examined.commit)
+    env = loop.places.env(place.root) | begun.variables(loop.paths)
+    share = begun.share.without(examined.spent).without(spent)
+    name = f"{begun.name}-judge"
+    prompt = _judge_prompt(loop, examined)
+    return run_role(loop, judge, prompt, name, env, share, place.root)
+
+
+def _wait_for_judge(loop: Loop, result: AgentResult, tries: int) -> None:
+    """Wait until a judge that is limited can be asked again. Stop where it is not to be
+    waited for."""
+    now = time.time()
+    away = Unavailable(now, result.reset or 0.0, tries, result.reason)
+    if loop.limits.max_wait == 0 or loop.options.once:
+        raise Stop("limited", f"the judge cannot answer now: {result.reason}")
+    until = limits.wait_for(loop.limits, away, tries - 1, now)
+    when = text.clock(min(until, loop.ends), now, seconds=True)
+    said = f"waiting for the judge until {when}: {result.reason}"
+    loop.stand_by(said, lambda: time.time() >= until)
+
+
+def _judge_prompt(loop: Loop, examined: Examined) -> str:
+    before, after = examined.candidate.tip, examined.commit
+    task = examined.begun.task
     values = {
-        **task_values(attempt.task),
-        "criteria": criteria_of(attempt.task),
-        "checks": [f"{check.name}: {check.outcome}" for check in attempt.checks],
-        "diff": text.redact(text.clean(run.branch.diff(before, after, _DIFF))),
+        **task_values(task),
+        "criteria": criteria_of(task),
+        "checks": [f"{check.name}: {check.outcome}" for check in examined.checks],
+        "diff": text.redact(text.clean(loop.branch.diff(before, after, _DIFF))),
         "diff_command": f"git diff {before} {after}",
     }
     return render_prompt(resource("templates/judge.md"), values)
-
-
-def json_objects(said: str) -> list[Json]:
-    """Every top-level JSON object in a text."""
-    decoder, found, at = json.JSONDecoder(), [], said.find("{")
-    while at >= 0:
-        try:
-            value, end = decoder.raw_decode(said, at)
-            found.append(value)
-        except (ValueError, RecursionError):
-            end = at + 1
-        at = said.find("{", end)
-    return found
-
-
-def _line(value: object) -> str:
-    return text.one_line(str(value or ""), 300)

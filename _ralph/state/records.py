@@ -221,14 +221,14 @@ class Journal:
             elif line == _CUT_OFF or _RECORD.fullmatch(line):
                 torn = False
         if torn:
-            files.append(self._target, b"\n" + _CUT_OFF)
+            files.append(self.target, b"\n" + _CUT_OFF)
         return ["a record in progress.txt was cut off; its text was kept"] * torn
 
     def require_file(self) -> None:
         """BadInput if there is something that is no file."""
         if (
-            os.path.lexists(self._target)
-            and files.read_regular(self._target, 0) is None
+            os.path.lexists(self.target)
+            and files.read_regular(self.target, 0) is None
         ):
             raise BadInput(f"{self.path} is not a regular file; move it away")
 
@@ -273,10 +273,21 @@ class Journal:
             if entry.get("plan") == plan.key and entry.get("run") != run:
                 yield from_json(entry)
 
+    def whole_lines(self, start: int) -> tuple[list[bytes], int]:
+        """The lines from this byte on that are whole, and where the next one begins."""
+        file = files.open_regular(self.target)
+        if file is None:
+            return [], start
+        with file:
+            file.seek(start)
+            data = file.read()
+        end = data.rfind(b"\n") + 1
+        return [line + b"\n" for line in data[:end].split(b"\n")[:-1]], start + end
+
     def _lines(self, start: int | None = None) -> Iterator[bytes]:
         """The lines of the file with their ends; with `start` those from that byte on,
         as far as whoever writes them has come."""
-        if file := files.open_regular(self._target):
+        if file := files.open_regular(self.target):
             with file:
                 self._read = file.seek(start or 0)
                 for line in file:
@@ -303,12 +314,12 @@ class Journal:
             "utf-8", "replace"
         )
         self.failed = True
-        files.append(self._target, block)
+        files.append(self.target, block)
         self.failed = False
         return as_read
 
     @property
-    def _target(self) -> Path:
+    def target(self) -> Path:
         """The file itself: `path` may be a person's link to it."""
         return Path(os.path.realpath(self.path))
 

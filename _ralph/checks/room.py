@@ -14,8 +14,8 @@ from _ralph import files, text
 from _ralph.git import patterns
 from _ralph.git.git import BULK, nul
 from _ralph.git.workspace import Place
-from _ralph.loop import exact
-from _ralph.loop.places import MESSAGE_HOOKS, Places
+from _ralph.checks import exact
+from _ralph.checks.places import MESSAGE_HOOKS, Places
 from _ralph.model import Check, CheckResult
 
 _LOOKED_AT = 8 << 20
@@ -62,7 +62,7 @@ class Room:
         stamp = self._stamp(commit, entries, before or commit)
         if stamp != noted or not self.place.exists:
             return self._make_anew(commit, entries, name)
-        self.place.carry(self.places.gear.carried)
+        self.place.carry(self.places.from_home.copied)
         as_noted = dict(made)
         spoiled = exact.restore(
             self.path, self.place.tracked(commit, entries), self._is_kept, made
@@ -85,7 +85,7 @@ class Room:
         self._tree, self._head = tree, head or tree
         if self.place.reset(tree):
             files.clear(self.place.stamp)
-        self.places.furnish(self.place, self._head)
+        self.places.add_git_and_settings(self.place, self._head)
 
     def go_on(self, commit: str) -> bool:
         """Go on where earlier checks ended on the files of `commit`: what they built
@@ -133,7 +133,7 @@ class Room:
         was stopped."""
         if hook not in self.places.hooks(self.path):
             return None
-        hooks = self.path / self.places.gear.hooks
+        hooks = self.path / self.places.from_home.hooks
         if not hooks.is_relative_to(
             self.path
         ):  # the other side of a prefix may not see them where they are
@@ -167,7 +167,7 @@ class Room:
     ) -> tuple[str, list[CheckResult]]:
         """What the hooks for messages make of one, and their results, up to the first
         that is red."""
-        self.places.furnish(
+        self.places.add_git_and_settings(
             self.place, self._head
         )  # an earlier hook can have spoiled it
         path, results = self.path / _MESSAGE, list[CheckResult]()
@@ -257,7 +257,7 @@ class Room:
             return result
         if result:
             self._put_back()
-            self.places.furnish(self.place, commit)
+            self.places.add_git_and_settings(self.place, commit)
         made = exact.listing(
             self.path, self.place.tracked(commit, entries), self._is_kept
         )

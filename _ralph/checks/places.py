@@ -8,33 +8,29 @@ import functools
 import os
 import re
 import shlex
-import shutil
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from _ralph import files, text
 from _ralph.agents import registry
-from _ralph.agents.registry import Agent
-from _ralph.agents.surroundings import in_place, shared_caches, told_far
+from _ralph.agents.surroundings import forwarded_env, in_place, shared_caches
+from _ralph.checks import exact
+from _ralph.checks.junit import read
+from _ralph.checks.suite import with_tests
+from _ralph.checks.view import View
 from _ralph.git import patterns
 from _ralph.git.git import BULK, Git, nul
 from _ralph.git.throwaway import ANYBODY_S, throwaway_git
 from _ralph.git.workspace import Place
-from _ralph.loop import exact
-from _ralph.loop.junit import read
-from _ralph.loop.settings import Settings
-from _ralph.loop.suite import with_tests
-from _ralph.loop.view import View
 from _ralph.model import Check, CheckResult, Paths, Setup
 from _ralph.process.prefix import Prefix, Wrap
 from _ralph.process.process import Control, run_process
-from _ralph.state.layout import new_log, weight
+from _ralph.state.layout import new_log
+from _ralph.state.settings import Settings
 
 SETUP_TIMEOUT = 1800.0
 """Seconds that `setup` may take in a place."""
-_ANSWER = 60.0
-"""Seconds in which a prefix that cannot work says so."""
 CHECK_RESULTS = ".git/ralph-results"
 """Where a check reports single tests: in a throwaway `.git`, so it is no file of the
 project."""
@@ -48,49 +44,46 @@ HOOKS = ("pre-commit", *MESSAGE_HOOKS)
 
 
 @dataclass(frozen=True)
-class Gear:
+class HomeFiles:
     """What every place gets from home: the files of its `git`, and those that
     `.worktreeinclude` names. `hooks` is the folder of the commit hooks."""
 
     git: Mapping[str, str]
-    carried: list[str]
+    copied: list[str]
     hooks: str
 
 
-def gear_of(home: Git) -> Gear:
+def home_files(home: Git) -> HomeFiles:
     """Ask git for it."""
-    scopes = home(
-        "config", "--show-scope", "--path", "--get-all", "core.hooksPath", check=False
-    )
-    own = [
-        line.split("\t", 1)[1]
-        for line in scopes.splitlines()
-        if not line.startswith("command\t")
-    ]
-    hooks = own[-1] if own else str(home.common / "hooks")
-    carried = carried_names(home, home.root / ".worktreeinclude")
-    return Gear(throwaway_git(home), carried, hooks)
+    words = ("config", "--show-scope", "--path", "--get-all", "core.hooksPath")
+    hooks = str(home.common / "hooks")
+    for line in home(*words, check=False).splitlines():
+        scope, _, folder = line.partition("\t")
+        if scope != "command":  # ralph's own setting
+            hooks = folder
+    copied = copied_names(home, home.root / ".worktreeinclude")
+    return HomeFiles(throwaway_git(home), copied, hooks)
 
 
 @dataclass
 class Places:
-    """The places of a plan: how each is furnished, and how a command runs there. `prefix`
-    stands before each; a worker has its own `control` and `view`."""
+    """The places of a plan: what each gets from home, and how a command runs there.
+    `prefix` stands before each command. `settings` are those of the plan as it was
+    read last."""
 
     settings: Settings
     home: Git
     branch: str
-    own_variables: frozenset[
-        str
-    ]  # name the configuration of agents, which is home's in a place, too
+    # Variables that name the configuration of agents, which is home's in a place, too
+    own_variables: frozenset[str]
     control: Control
     view: View
     prefix: Prefix | None = None
 
     @functools.cached_property
-    def gear(self) -> Gear:
+    def from_home(self) -> HomeFiles:
         """What places get from home."""
-        return gear_of(self.home)
+        return home_files(self.home)
 
     @property
     def paths(self) -> Paths:
@@ -105,117 +98,81 @@ class Places:
         """Patterns of what stays in the clean room from one candidate to the next."""
         return list(self.settings.plan.settings.get("keep", ()))
 
-    def state(self, allow: Collection[str] = ()) -> tuple[str, ...]:
-        """What git calls the files that no work may change: the plan, the notes and,
-        unless `allow` has it, the rulebook; for a link, also what it leads to."""
-        *always, rulebook = map(
-            self._names_of, (self.paths.prd, self.paths.progress, self.paths.rulebook)
-        )
-        kept = always if patterns.matching(allow, rulebook) else [*always, rulebook]
-        return tuple(dict.fromkeys(name for names in kept for name in names))
-
-    def _names_of(self, path: Path) -> list[str]:
-        names = (self.home.name_of(one) for one in (path, Path(os.path.realpath(path))))
-        return [name for name in names if name]
-
-    def place(self, folder: Path, allow: Collection[str] = ()) -> Place:
-        """The place at `folder`, with its index in the private folder. A rulebook that
-        `allow` has is a file like any other there."""
-        return Place(
-            self.home,
-            folder,
-            self.paths.private / f"{folder.name}.index",
-            self.state(allow),
-        )
-
-    def workspace(self, worker: int, allow: Collection[str] = ()) -> Place:
-        """Where an agent works, at a task that may change what `allow` has."""
-        place = self.place(self.paths.workspace(worker), allow)
-        place.carried = self.gear.carried
-        return place
-
-    def fits(self, room: int) -> bool:
-        """Whether there is space for the clean room of this number, if it is to be
-        made: twice that of the first. If there is not, that is said."""
-        if self.paths.room_of(room).is_dir():
-            return True
-        needed, free = (
-            2 * weight(self.paths.room),
-            shutil.disk_usage(self.paths.places).free,
-        )
-        if free < needed:
-            beside = f"beside the {room - 1} that {'is' if room == 2 else 'are'} there"
-            space = f"it needs {text.megabytes(needed)}, and {text.megabytes(free)} are free"
-            self.view.line(
-                f"! the disk has no space for a clean room {beside}: {space}",
-                color="yellow",
-            )
-        return free >= needed
-
-    def env(self, place: Path) -> dict[str, str]:
-        """The environment of agents, setup, checks and hooks in a place."""
-        here = registry.agent_env(self.paths.root)
-        return in_place(here, self.paths.root, place, self.own_variables)
-
     @property
     def here(self) -> bool:
         """Whether commands find their programs on this side, and not behind a
         prefix."""
         return not self.settings.wrap[0]
 
+    def state(self, allow: Collection[str] = ()) -> tuple[str, ...]:
+        """What git calls the files that no work may change: the plan, the notes and,
+        unless `allow` has it, the rulebook; for a link, also what it leads to."""
+        names = [*self._names_of(self.paths.prd), *self._names_of(self.paths.progress)]
+        rulebook = self._names_of(self.paths.rulebook)
+        if not patterns.matching(allow, rulebook):
+            names += rulebook
+        return tuple(dict.fromkeys(names))
+
+    def _names_of(self, path: Path) -> list[str]:
+        paths = (path, Path(os.path.realpath(path)))
+        return [name for one in paths if (name := self.home.name_of(one))]
+
+    def place(self, folder: Path, allow: Collection[str] = ()) -> Place:
+        """The place at `folder`, with its index in the private folder. A rulebook that
+        `allow` has is a file like any other there."""
+        index = self.paths.private / f"{folder.name}.index"
+        return Place(self.home, folder, index, self.state(allow))
+
+    def workspace(self, number: int, allow: Collection[str] = ()) -> Place:
+        """Where the agent of a loop works, at a task that may change what `allow`
+        has."""
+        place = self.place(self.paths.workspace(number), allow)
+        place.carried = self.from_home.copied
+        return place
+
+    def of_role(self, commit: str) -> Place:
+        """A clean checkout of `commit` for a judge or a planner."""
+        place = self.place(self.paths.role)
+        place.remove_unusable(commit)
+        place.reset(commit)
+        place.clean(commit, "-ffdx")
+        self.add_git_and_settings(place, commit)
+        return place
+
+    def env(self, place: Path) -> dict[str, str]:
+        """The environment of agents, setup, checks and hooks in a place."""
+        here = registry.agent_env(self.paths.root)
+        return in_place(here, self.paths.root, place, self.own_variables)
+
     @contextlib.contextmanager
-    def entered(self, place: Path, agent: Agent | None = None) -> Iterator[Wrap]:
-        """What makes of a command, or of that of an `agent`, the one that runs it in a
-        place: behind the prefix, if there is one. For one process: what it leaves there
-        is ended."""
+    def inside(self, place: Path) -> Iterator[Wrap]:
+        """What makes of a command the one that runs it in a place: behind the prefix,
+        if there is one. For one process: what it leaves there is ended."""
         if self.prefix is None:
             yield lambda argv, _: [*argv]
             return
-        config = None if agent is None else agent.row.get("config", [])
-        with self.prefix.started(place, config) as wrap:
+        with self.prefix.started(place) as wrap:
             safe = {"GIT_CONFIG_SYSTEM": str(place / ".git" / ANYBODY_S)}
-            yield lambda argv, env: wrap(argv, told_far(env) | safe)
-
-    def unanswered(self) -> str:
-        """Why nothing runs behind the prefix now, if so: what is red then says nothing
-        of the work. One that takes long may only be busy."""
-        place = self.paths.role
-        if self.prefix is None or not place.is_dir():
-            return ""
-        with self.entered(place) as wrap:
-            done = run_process(
-                wrap(["true"], {}),
-                cwd=place,
-                env=self.env(place),
-                timeout=_ANSWER,
-                control=self.control,
-            )
-        refused = done.ended == "missing" or (done.ended == "itself" and done.exit != 0)
-        return (
-            f"{self.prefix} does not answer: {text.last_line(done.tail)}"
-            if refused
-            else ""
-        )
+            yield lambda argv, env: wrap(argv, forwarded_env(env) | safe)
 
     def hooks(self, place: Path) -> list[str]:
         """The names of the commit hooks in a place. With a relative `core.hooksPath`
         they are its own."""
-        return [
-            name for name in HOOKS if os.access(place / self.gear.hooks / name, os.X_OK)
-        ]
+        folder = place / self.from_home.hooks
+        return [name for name in HOOKS if os.access(folder / name, os.X_OK)]
 
-    def hooked(self, names: Collection[str] = HOOKS) -> bool:
+    def has_hooks(self, names: Collection[str] = HOOKS) -> bool:
         """Whether a candidate may have one of these commit hooks: as home has, or its
         own."""
-        return not os.path.isabs(self.gear.hooks) or not {*names}.isdisjoint(
-            self.hooks(self.home.root)
-        )
+        if not os.path.isabs(self.from_home.hooks):
+            return True
+        return not {*names}.isdisjoint(self.hooks(self.home.root))
 
-    def furnish(self, place: Place, head: str) -> None:
+    def add_git_and_settings(self, place: Place, head: str) -> None:
         """Give a place its throwaway `.git`, with HEAD at `head`, and what
         `.worktreeinclude` names."""
-        place.carry(self.gear.carried)
-        place.renew_git(head, self.branch, self.gear.git)
+        place.carry(self.from_home.copied)
+        place.renew_git(head, self.branch, self.from_home.git)
 
     def run(
         self,
@@ -224,25 +181,26 @@ class Places:
         name: str,
         label: str = "",
         env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
     ) -> CheckResult | None:
         """Run a command in a place, its log called `name`; its result, None if ralph
-        was stopped."""
-        argv = (
-            ["/bin/sh", "-c", check.run]
-            if isinstance(check.run, str)
-            else list(check.run)
-        )
+        must stop."""
+        argv = list(check.run)
+        if isinstance(check.run, str):
+            argv = ["/bin/sh", "-c", check.run]
         log = new_log(self.paths, f"{name}.log")
         env, results = {**self.env(cwd), **(env or {})}, cwd / CHECK_RESULTS
         if check.results:
             files.clear(results).parent.mkdir(parents=True, exist_ok=True)
             env["RALPH_RESULTS"] = str(results)
-        with self.entered(cwd) as wrap:
+        with self.inside(cwd) as wrap:
             done = run_process(
-                wrap(argv, env), cwd=cwd, env=env, timeout=check.timeout, control=self.control, stdin=stdin,
+                wrap(argv, env),
+                cwd=cwd,
+                env=env,
+                timeout=check.timeout,
+                control=self.control,
                 out=log,
-            )  # fmt: skip
+            )
         if done.ended == "interrupted":
             return None
         result = CheckResult(
@@ -258,7 +216,7 @@ class Places:
         )
         if check.results:
             result = with_tests(result, read(results, cwd))
-        self.view.check(replace(result, tests=None), label)
+        self.view.check(result, label)
         return result
 
     def _missing(self, check: Check, cwd: Path, log: Path) -> str:
@@ -268,11 +226,15 @@ class Places:
         if not word or "/" in word:
             return ""
         asked, env = ["/bin/sh", "-c", 'command -v -- "$1"', "sh", word], self.env(cwd)
-        with self.entered(cwd) as wrap:
+        with self.inside(cwd) as wrap:
             told = run_process(
-                wrap(asked, env), cwd=cwd, env=env, timeout=60, control=self.control,
+                wrap(asked, env),
+                cwd=cwd,
+                env=env,
+                timeout=60,
+                control=self.control,
                 out=log.with_suffix(".which"),
-            )  # fmt: skip
+            )
         return word if told.ended == "itself" and told.exit != 0 else ""
 
     def stamp(self, tree: str, entries: Mapping[str, str] | None = None) -> str:
@@ -283,21 +245,19 @@ class Places:
             return "no setup"
         found = [self.home.tree(tree)]
         if self.setup.when:
-            entries = self.home.entries(tree) if entries is None else entries
-            found = [
-                f"{entries[name]} {name}"
-                for name in sorted(patterns.matching(self.setup.when, entries))
-            ]
-        return files.digest(
-            "\0".join([self.setup.run, *found]).encode("utf-8", "surrogatepass")
-        )
+            if entries is None:
+                entries = self.home.entries(tree)
+            names = sorted(patterns.matching(self.setup.when, entries))
+            found = [f"{entries[name]} {name}" for name in names]
+        source = "\0".join([self.setup.run, *found])
+        return files.digest(source.encode("utf-8", "surrogatepass"))
 
     def set_up(
         self, place: Place, name: str, env: Mapping[str, str] | None = None
     ) -> CheckResult | None:
         """Run the plan's `setup` in a place, once more if it is red; its result, None
-        without a setup or if ralph was stopped. Files that it took from a cache of
-        others are the place's own afterwards."""
+        without a setup or if ralph must stop. Files that it took from a cache of others
+        are the place's own afterwards."""
         if self.setup is None:
             return None
         check = Check("setup", self.setup.run, SETUP_TIMEOUT)
@@ -310,6 +270,36 @@ class Places:
         return result
 
 
+def prepare_workspace(
+    places: Places, place: Place, tree: str, head: str, name: str
+) -> CheckResult | None:
+    """Check out `tree` in a workspace, with HEAD at `head`. One that belongs to another
+    stamp is made anew, with `setup`; the result of that if it is red. Nothing that
+    setup made is work."""
+    stamp = places.stamp(tree)
+    noted, made_before = place.noted()
+    if noted != stamp:
+        place.remove()
+    place.remove_unusable(tree)
+    new = place.reset(tree)
+    places.add_git_and_settings(place, head)
+    if not new:
+        place.hide(made_before)
+        return None
+    result = places.set_up(place, name)
+    made = place.made_by_setup() if result else []
+    place.hide(made)
+    if result:
+        place.remove_unusable(tree)
+        if not result.ok:
+            return result
+        # What setup did to tracked files the next checkout undoes: use the place once.
+        if place.git("diff", "--name-only", tree, check=False, timeout=BULK):
+            stamp = ""
+    place.note(stamp, dict.fromkeys(made))
+    return None
+
+
 def first_word(check: Check) -> str:
     """The word that a check begins with, if it is a plain one: no variable, no operator
     of the shell."""
@@ -320,14 +310,27 @@ def first_word(check: Check) -> str:
     return words[0] if words and re.fullmatch(r"[\w.+/-]+", words[0]) else ""
 
 
-def carried_names(home: Git, include: Path) -> list[str]:
+def copied_names(home: Git, include: Path) -> list[str]:
     """The files at home that git ignores and that match the patterns in the file
     `include`."""
     if not include.is_file():
         return []
     words = ("ls-files", "-o", "-i", f"--exclude-from={include}", "-z")
     named = home.names(*words, timeout=BULK)
-    hidden = set(
-        home.names("check-ignore", "-z", "--stdin", stdin=nul(named), check=False)
-    )
-    return [name for name in named if name in hidden]
+    asked = ("check-ignore", "-z", "--stdin")
+    ignored = set(home.names(*asked, stdin=nul(named), check=False))
+    return [name for name in named if name in ignored]
+
+
+def setup_failed(result: CheckResult) -> str:
+    """The message for a `setup` that fails on the branch's own files: its output from
+    the first line that speaks of an error, else its last lines."""
+    error = r"^[^\n]*\berror\b.*"
+    said = re.search(error, result.tail, re.IGNORECASE | re.MULTILINE | re.DOTALL)
+    why = text.one_line(said[0] if said else text.tail(result.tail, 240), 250)
+    why = why or "it printed nothing"
+    if "Could not find an activated virtualenv" in result.tail:  # what pip says
+        why += " Make one in the checkout: "
+        why += "python3 -m venv .venv && .venv/bin/pip install ..."
+    command = text.one_line(result.command, 100)
+    return f"setup {result.outcome}: {command}: {why}; all of it: {result.log}"

@@ -1,0 +1,1 @@
+"""What passes: places, the clean room, hooks, checks, single tests, the verdict."""

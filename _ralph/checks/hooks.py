@@ -1,0 +1,173 @@
+"""From a tree to a commit, as `git commit` does it: the commit hooks in the clean room,
+the message, ralph's trailers. What the hooks make of the work is what the checks then
+see, and what is committed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from _ralph import text
+from _ralph.agents.prompt import render_message
+from _ralph.checks.places import Places
+from _ralph.checks.running import git_may_not_end
+from _ralph.checks.room import Room
+from _ralph.git.branch import Branch
+from _ralph.git.snapshot import restore
+from _ralph.model import CheckResult, Task
+
+_SUBJECT = 72
+"""Characters of a subject at most: git's convention, and a rule of most linters of
+messages."""
+_OWN = re.compile(
+    r"^Ralph-(Iteration|Agent|Attempt)\s*:.*\n?", re.IGNORECASE | re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Message:
+    """The message of a task's commit: what hooks see of it, and ralph's trailers, which
+    come after what they leave."""
+
+    said: str
+    trailers: Sequence[str] = ()
+
+    @property
+    def whole(self) -> str:
+        """The message where no hook has a say in it."""
+        return f"{self.said}\n\n" + "".join(f"{line}\n" for line in self.trailers)
+
+
+@dataclass
+class Hooked:
+    """The commit that the hooks make of a candidate; the candidate itself where there
+    are none or one is red. `results` are what they said; a red `setup` is the only
+    one."""
+
+    commit: str
+    results: list[CheckResult] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+    @property
+    def red(self) -> list[CheckResult]:
+        return [result for result in self.results if not result.ok]
+
+
+def message_for(places: Places, task: Task, iteration: int, attempt: int) -> str:
+    """The message of a passed task's commit, without ralph's trailers: the plan's
+    template, for which a title that is a sentence loses its full stop, and a long one
+    its end."""
+    settings = places.settings
+    where = f"{settings.paths.prd.name}: commit"
+
+    def rendered(title: str) -> str:
+        named = replace(task, title=title)
+        values = {"task": named, "iteration": iteration, "attempt": attempt}
+        return render_message(settings.commit, values, where)
+
+    title = text.one_line(task.title, 1000)
+    if not title.endswith(".."):
+        title = title.removesuffix(".")
+    made = rendered(title)
+    too_long = len(made.partition("\n")[0]) - _SUBJECT
+    if too_long <= 0:
+        return made
+    return rendered(text.one_line(title, max(len(title) - too_long, 20)))
+
+
+def trailers(agent: str, attempt_id: str) -> list[str]:
+    """The lines that say who made a commit: an `agent`, in the attempt of this id."""
+    short = text.middle(agent, 86)  # linters of messages refuse lines of over 100
+    return [f"Ralph-Agent: {short}", f"Ralph-Attempt: {attempt_id}"]
+
+
+def with_trailers(places: Places, said: str, given: Sequence[str]) -> str:
+    """A message as hooks left it, with ralph's trailers at its end. They say what is
+    committed after a kill, so nobody else may write such lines: a hook can be the
+    agent's."""
+    words = ["-c", "trailer.separators=:", "interpret-trailers", "--no-divider"]
+    words += ["--where=end", "--if-exists=add", "--if-missing=add"]
+    words += [f"--trailer={trailer}" for trailer in given]
+    stdin = f"{_OWN.sub('', said).strip()}\n".encode("utf-8", "replace")
+    return places.home(*words, stdin=stdin)
+
+
+def run_hooks(
+    places: Places,
+    branch: Branch,
+    room: Room,
+    candidate: str,
+    tip: str,
+    message: Message,
+    allow: Sequence[str],
+    name: str,
+) -> Hooked:
+    """Make the commit of a candidate: `pre-commit` runs on its files as staged on
+    `tip`, what it rewrites becomes the tree, but for what is protected; the hooks for
+    messages see ralph's without its trailers. StopNow if ralph must stop."""
+    hooked = Hooked(candidate, notices=room.notices)
+    with git_may_not_end(room, hooked.results):
+        if setup := room.prepare(candidate, name):
+            hooked.results.append(setup)
+            return hooked
+        tree, result = _pre_commit(places, room, candidate, tip, allow, name)
+        if result:
+            hooked.results.append(result)
+        if hooked.red:
+            return hooked
+        room.hold(tree, tip)
+        said, more = room.said(message.said, name)
+        hooked.results += more
+        if not hooked.red:
+            words = with_trailers(places, said, message.trailers)
+            hooked.commit = branch.commit(tree, tip, words, sign=branch.signs)
+            branch.pin_candidate(hooked.commit)
+    return hooked
+
+
+def _pre_commit(
+    places: Places,
+    room: Room,
+    candidate: str,
+    tip: str,
+    allow: Sequence[str],
+    name: str,
+) -> tuple[str, CheckResult | None]:
+    """Run the `pre-commit` hook; the tree that it leaves, with what is protected as
+    before, and its result. One that rewrote files and failed, as formatters do, runs
+    once more."""
+    home, protected = places.home, places.settings.plan.protected
+    tree, result = home.tree(candidate), None
+    for _ in range(2):
+        room.hold(tree, tip)
+        result = room.hook("pre-commit", name)
+        if not result or not room.place.exists:
+            break
+        before = tree
+        staged = room.staged()
+        tree = restore(home, tip, staged, protected, allow, places.state(allow))[0]
+        if result.ok or tree == before:
+            break
+    return tree, result
+
+
+def refused_message(
+    places: Places, room: Room, task: Task, said: str
+) -> tuple[str, list[CheckResult]]:
+    """Try a message with the hooks that see it, in a room that holds the files to try
+    it on. Why they refuse it, in a sentence, or nothing; and their results."""
+    shown = text.one_line(said, 60)
+    results = room.said(said, "message", f"the message {shown!r}: ")[1]
+    for result in results:
+        if not result.ok:
+            why = text.one_line(text.tail(result.tail, 600), 300)
+            prd = places.paths.prd.name
+            sentence = (
+                f"the hook {result.name} refuses ralph's message "
+                f"{text.one_line(said, 80)!r} for {task.id}; write another "
+                f'"commit" in {prd}; the hook {result.outcome}: '
+                f"{why or 'it printed nothing'}"
+            )
+            return sentence, results
+    return "", results

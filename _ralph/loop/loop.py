@@ -1,0 +1,292 @@
+"""What one loop works with, and the two locks: the room's comes first, then the
+plan's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from _ralph import files
+from _ralph.agents.team import Agents
+from _ralph.checks.places import Places
+from _ralph.checks.results import Results
+from _ralph.checks.running import valid_for
+from _ralph.checks.view import View
+from _ralph.errors import BadInput, Stop, StopNow
+from _ralph.git.branch import Branch
+from _ralph.git.git import Git
+from _ralph.model import Paths, Plan
+from _ralph.process.process import Control, run_process
+from _ralph.state import edit, limits, prd
+from _ralph.state.history import History
+from _ralph.state.layout import new_log, stop_is_asked
+from _ralph.state.limits import Limits
+from _ralph.state.log import Log
+from _ralph.state.options import Options
+from _ralph.state.records import AttemptBegan, Record, Waited
+from _ralph.state.settings import Settings
+from _ralph.state.summary import news, summary
+from _ralph.text import last_line
+
+_NOTIFY_TIMEOUT = 30.0
+"""Seconds that the command of --notify may take."""
+_PATIENCE = 2.0
+"""Seconds that prd.json may be half saved before ralph says that it cannot be read."""
+_POLL = 0.02
+"""Seconds between two tries for the room: at a constant pace, so that nobody who waits
+long falls behind."""
+
+
+@dataclass
+class Loop:
+    """One of the loops of a run. `settings` and the log's history are what it read last:
+    everything can be read again from disk. Everything else stays as it is."""
+
+    number: int
+    run_id: str
+    settings: Settings
+    log: Log
+    git: Git
+    branch: Branch
+    places: Places
+    agents: Agents
+    control: Control
+    view: View
+    began: float = field(default_factory=time.monotonic)  # the run, as does what follows
+    carried: float = 0.0  # seconds that it took before it was killed, and went on
+    first_tip: str = ""  # where the branch was when it began
+    trouble: str = ""  # why prd.json cannot be read now
+    pending: list[tuple[str, str, str]] = field(default_factory=list)  # news to tell
+    last_stop: Stop | None = None  # what its last attempt means for the run
+    deaths: int = 0  # how often a loop of this number died in the same examination
+    tell: Callable[[str], object] = lambda _: None  # a word to the supervisor
+
+    @property
+    def options(self) -> Options:
+        """The command line."""
+        return self.settings.options
+
+    @property
+    def paths(self) -> Paths:
+        """Where the files of the plan are."""
+        return self.settings.paths
+
+    @property
+    def plan(self) -> Plan:
+        """The plan as it was read last."""
+        return self.settings.plan
+
+    @property
+    def limits(self) -> Limits:
+        """What plan and command line allow."""
+        return self.settings.limits
+
+    @property
+    def history(self) -> History:
+        """What the log says, as far as it was read."""
+        return self.log.history
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has lasted."""
+        return self.carried + time.monotonic() - self.began
+
+    @property
+    def ends(self) -> float:
+        """When (unix time) its time is up."""
+        return limits.run_deadline(self.limits, self.seconds, time.time())
+
+    @property
+    def others_at_work(self) -> list[AttemptBegan]:
+        """The attempts under way of other loops."""
+        starts = self.history.open_starts.values()
+        return [start for start in starts if (start.worker or 1) != self.number]
+
+    def read(self) -> None:
+        """Read what others wrote into the log, and the plan if it changed."""
+        self.log.read()
+        self.agents.history = self.history
+        end = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self._read_plan()
+                self.trouble = ""
+                return
+            except BadInput as error:
+                if self.trouble or time.monotonic() > end or self.control.stop_now:
+                    self.trouble = str(error)
+                    return
+                self.control.wait(0.2)
+
+    def _read_plan(self) -> None:
+        saved = files.read_regular(Path(os.path.realpath(self.paths.prd)))
+        if saved == self.plan.text.encode():
+            return
+        plan = prd.load(self.paths.prd)
+        new = self.settings.with_plan(plan)
+        if plan.branch != self.plan.branch and self.number == 1:
+            what = "that is another plan, from the next run on"
+            self.view.line(f"! branchName has changed: {what}", color="yellow")
+        self.use(new)
+
+    def use(self, settings: Settings) -> None:
+        """Go on with these settings."""
+        self.settings = self.places.settings = self.agents.settings = settings
+
+    # ------------------------------------------------------------ the plan's lock
+
+    @contextlib.contextmanager
+    def plan_locked(self) -> Iterator[None]:
+        """Hold the plan's lock, with everything read. Nobody waits in here."""
+        with edit.lock(self.paths.private, lambda: self.control.stop_now):
+            self.read()
+            yield
+
+    def write(self, record: Record, headline: str, lines: Sequence[str] = ()) -> None:
+        """Append a record of this run to the log. Under the plan's lock."""
+        self.log.write(record, self.run_id, headline, lines)
+        self.agents.history = self.history
+
+    def mark(self, change: Callable[[Plan], str]) -> None:
+        """Change prd.json: `change` makes its new text. Under the plan's lock. BadInput
+        if it cannot be read."""
+        ours = change(self.plan)
+        new = edit.apply(self.plan, change)
+        if new.text == ours:
+            kept = replace(new, checks=self.plan.checks, branch=self.plan.branch)
+            self.use(replace(self.settings, plan=kept))
+        else:  # somebody saved it meanwhile
+            self.use(self.settings.with_plan(new))
+
+    # ------------------------------------------------------------ the room's lock
+
+    @contextlib.contextmanager
+    def in_room(self, ends: float = limits.NONE) -> Iterator[Results]:
+        """Be alone in the clean room: what checks said in this run. Stop if the time
+        `ends` comes before, StopNow if ralph must stop. A number in the holder's file
+        says that a loop died there: the supervisor ends what it started first."""
+        import filelock
+
+        lock = files.lock_at(self.paths.private / "room.lock")
+        holder = self.paths.private / HOLDER
+        while True:
+            with contextlib.suppress(filelock.Timeout):
+                lock.acquire(timeout=0)
+                if not holder.exists():
+                    break
+                lock.release()
+            if self.control.stop_now:
+                raise StopNow
+            if time.time() >= ends:
+                raise time_is_up()
+            self.control.wait(_POLL)
+        try:
+            holder.write_text(str(self.number))
+            self.read()
+            yield self._results()
+        finally:
+            holder.unlink(missing_ok=True)
+            lock.release()
+        while self.pending:
+            self.notify(*self.pending.pop(0))
+
+    def _results(self) -> Results:
+        valid = valid_for(self.places, self.plan, self.run_id, self.history.reopened)
+        return Results.read(self.paths.private / RESULTS, valid, self.git.tree)
+
+    # ------------------------------------------------------------ stops and news
+
+    def asked_to_stop(self) -> Stop | None:
+        """The stop that a signal or `ralph stop` asks for."""
+        match self.control.stop_signal:
+            case signal.SIGTERM:
+                return Stop("terminated", "terminated")
+            case signal.SIGHUP:
+                return Stop("hung-up", "hung up")
+        if self.control.interrupts:
+            return Stop("interrupted", "interrupted")
+        if self.control.finishing:
+            return Stop("asked", "another loop ended the run")
+        if stop_is_asked(self.paths, self.run_id):
+            return Stop("asked", "stopped, as `ralph stop` asked")
+        return None
+
+    def stand_by(self, said: str, is_over: Callable[[], bool], task: str = "") -> None:
+        """Say why nothing can go on, and wait until `is_over`. StopNow when ralph must
+        stop, Stop when it is asked to, or the run's time is up."""
+        self.view.line(f"! {said}", color="yellow")
+        self.notify("waiting", said, task)
+        while not is_over():
+            if self.control.stop_now:
+                raise StopNow
+            if stop := self.asked_to_stop():
+                raise stop
+            if time.time() >= self.ends:
+                raise time_is_up()
+            self.control.wait(1.0)
+
+    def notify(self, event: str, reason: str, task: str = "") -> None:
+        """Tell --notify's command of an event. Never under the plan's lock: it may call
+        `ralph tell`, `retry` or `stop`."""
+        so_far = summary(self.plan, self.history, None, self.seconds)
+        told = news(event, self.plan.project, self.branch.name, task, reason, so_far)
+        notify(self.options.notify, told, self.paths, self.control, self.view)
+
+    def say_trouble(self) -> None:
+        """Say once in a run that prd.json cannot be read, and tell --notify."""
+        said = f"{self.trouble}; nothing new starts until it can be read"
+        with self.plan_locked():
+            if not self.trouble or self.history.this_run.waited.reason == said:
+                return
+            self.write(Waited(reason=said), "waiting until prd.json can be read")
+        self.view.line(f"! {said}", color="yellow")
+        self.notify("waiting", said)
+
+
+HOLDER, RESULTS = "room.holder", "results.json"
+"""In the private folder: the number of the loop that is in the room, and what checks
+said in this run."""
+
+
+def time_is_up() -> Stop:
+    """The stop of a run whose time is up."""
+    return Stop("limit", "limit reached: the run's time is up")
+
+
+def notify(
+    command: str | None,
+    told: dict[str, object],
+    paths: Paths,
+    control: Control,
+    view: View,
+    spare: frozenset[int] = frozenset(),
+) -> None:
+    """Give an event to --notify's command, if there is one. Its failure changes
+    nothing. It is the person's own, and not part of an attempt. `spare` are children of
+    ours that stay."""
+    if not command:
+        return
+    env = {name: value for name, value in os.environ.items() if name != "RALPH_RUN_ID"}
+    done = run_process(
+        ["/bin/sh", "-c", command],
+        cwd=paths.root,
+        env=env,
+        timeout=_NOTIFY_TIMEOUT,
+        control=control,
+        stdin=f"{json.dumps(told)}\n".encode(),
+        out=new_log(paths, "notify.log"),
+        spare=spare,
+    )
+    if done.ended == "deadline":
+        late = f"! --notify did not end within {_NOTIFY_TIMEOUT:.0f} seconds"
+        view.line(late, color="yellow")
+    elif done.exit != 0:
+        why = last_line(done.tail)
+        view.line(f"! --notify ended with exit {done.exit}: {why}", color="yellow")
+

@@ -1,0 +1,186 @@
+"""What a loop that died left, by its number; and what the plan or the log lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from _ralph.loop.claim import RANDOM, id_of_task
+from _ralph.loop.landing import mark_passed
+from _ralph.loop.loop import Loop
+from _ralph.loop.stages import Begun, Worked
+from _ralph.loop.work import collect_again
+from _ralph.errors import Exit
+from _ralph.model import Share, Task, Verdict
+from _ralph.state import edit
+from _ralph.state.records import AttemptBegan, AttemptEnded
+
+
+def recover(loop: Loop) -> list[Worked]:
+    """What the last loops of this number left: each attempt that has no verdict yet is
+    noted as passed where its commit is on the branch, goes on where its agent had
+    started, and is closed without counting otherwise. Loop 1 does it for numbers that
+    no longer run, and looks for what plan and log lost."""
+    loop.read()
+    found = []
+    landed = loop.branch.landed(loop.first_tip)
+    by_person = stopped_by_person(loop)
+    if loop.number == 1:
+        note_lost(loop, landed)
+    for start in list(loop.history.open_starts.values()):
+        if not is_mine(loop, start):
+            continue
+        begun = begun_of(loop, start)
+        if start.id in landed:
+            note_passed(loop, begun, landed[start.id])
+            continue
+        worked = collect_again(loop, begun)
+        if worked is None:
+            close(loop, begun)
+            continue
+        said = "an attempt was cut off; what it left is checked first"
+        loop.view.line(f"{begun.task.id}: {said}")
+        found.append(replace(worked, by_person=by_person))
+    if loop.number == 1:
+        with loop.plan_locked():
+            restore_marks(loop)
+    return found
+
+
+def is_mine(loop: Loop, start: AttemptBegan) -> bool:
+    """Whether this loop recovers that attempt."""
+    number = start.worker or 1
+    return number == loop.number or (
+        loop.number == 1 and number > loop.settings.jobs
+    )
+
+
+def stopped_by_person(loop: Loop) -> bool:
+    """Whether the run before ended because a person stopped it, or was needed: what was
+    under way then was not interrupted by its own fault."""
+    stopped = loop.history.stopped
+    if stopped is None:
+        return False
+    needed = stopped.exit in (int(Exit.PERSON), int(Exit.LATER))
+    return needed or stopped.stop in ("interrupted", "asked")
+
+
+def begun_of(loop: Loop, start: AttemptBegan) -> Begun:
+    """An attempt as its `start` record says; its task may be gone by now."""
+    task = loop.plan.task_with(start.key)
+    if task is None:
+        task = Task(id=start.task, title=start.title, index=0, raw={}, passed=True)
+    agent = loop.agents.agent(task)
+    if start.command:
+        agent = loop.agents.named(start.command)
+    known = loop.history.of(task)
+    return Begun(
+        task=task,
+        agent=agent,
+        number=start.attempt,
+        iteration=start.iteration,
+        id=start.id,
+        worker=start.worker or 1,
+        share=Share(start.share_usd, start.share_tokens),
+        base=start.base or loop.first_tip,
+        left=known.left,
+        conflict=known.conflict,
+    )
+
+
+def note_passed(loop: Loop, begun: Begun, commit: str) -> None:
+    """Note the pass of an attempt whose commit is on the branch, and whose verdict the
+    log lacks."""
+    task = begun.task
+    record = AttemptEnded(
+        task=task.id,
+        title=task.title,
+        iteration=begun.iteration,
+        attempt=begun.number,
+        command=begun.agent.command,
+        agent=begun.agent.name,
+        verdict=Verdict.PASSED,
+        reason="already on the branch; marked as passed",
+        tip=loop.branch.commit_at(f"{commit}^"),
+        commit=commit,
+        base=begun.base,
+        checks={check.command: True for check in task.checks},
+    )
+    with loop.plan_locked():
+        loop.write(record, f"iteration {begun.iteration} | {task.id} {task.title} | passed")
+        if not loop.trouble:
+            mark_passed(loop, record)
+    loop.view.line(f"{task.id}: {record.reason}", color="green")
+    loop.notify("passed", record.reason, task.id)
+
+
+def close(loop: Loop, begun: Begun) -> None:
+    """Close the start of an attempt whose agent had not started. Earlier work on its
+    task stays."""
+    known = loop.history.of(begun.task)
+    record = AttemptEnded(
+        task=begun.task.id,
+        title=begun.task.title,
+        iteration=begun.iteration,
+        attempt=begun.number,
+        command=begun.agent.command,
+        agent=begun.agent.name,
+        verdict=Verdict.INTERRUPTED,
+        reason="it was cut off before its agent started",
+        uncounted=True,
+        base=known.base,
+        left=known.left,
+        conflict=known.conflict,
+    )
+    headline = f"iteration {begun.iteration} | {begun.task.id} {begun.task.title}"
+    with loop.plan_locked():
+        loop.write(record, f"{headline} | cut off before its agent started")
+
+
+def note_lost(loop: Loop, landed: dict[str, str]) -> None:
+    """Note what is on the branch (commits by the ids of attempts) and the log does not
+    know: it was taken back with `git checkout` or `git stash`, or a clone has an older
+    one."""
+    if landed.keys() <= loop.history.begun:
+        return
+    newest: dict[str, str] = {}
+    for own in reversed(landed):
+        newest[own[RANDOM:]] = own
+    for task in loop.plan.tasks:
+        own = newest.get(id_of_task(loop, task), "")
+        if not own or own in loop.history.begun:
+            continue
+        commit = landed[own][:12]
+        with loop.plan_locked():
+            number = loop.history.iteration + 1
+            what = f"{commit} is on the branch, and these notes lack it"
+            loop.write(
+                AttemptBegan(
+                    task=task.id, title=task.title, iteration=number, id=own, lost=True
+                ),
+                f"iteration {number} | {task.id} {task.title} | {what}",
+            )
+
+
+def restore_marks(loop: Loop) -> None:
+    """Mark the tasks again that passed and whose commit is on the branch, and that the
+    plan no longer marks: after `git checkout prd.json`, `git stash`, an editor's old
+    buffer, or a kill right after the branch moved. `ralph retry` and the final check
+    take a pass away for good. Under the plan's lock."""
+    if loop.trouble:
+        return
+    lost = []
+    for task in loop.plan.tasks:
+        if task.passed or not loop.history.holds(task):
+            continue
+        if loop.branch.has_landed(loop.history.of(task).commit):
+            lost.append(task)
+    for task in lost:
+        how = loop.history.of(task).passed_words
+        loop.view.line(
+            f"{task.id} {how}: marked again in {loop.paths.prd.name}; "
+            f"`ralph retry {task.id}` opens it",
+            color="yellow",
+        )
+    if lost:
+        loop.mark(lambda plan: edit.set_passed(plan, lost, True))
+

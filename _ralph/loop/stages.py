@@ -1,0 +1,161 @@
+"""The stages of an attempt, each made from the one before: Begun, Worked, Candidate,
+Examined. None of them changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from _ralph import text
+from _ralph.agents.registry import Agent
+from _ralph.checks.verdict import Decision
+from _ralph.model import (
+    AgentResult,
+    CheckResult,
+    Conflict,
+    Judgement,
+    Paths,
+    Share,
+    Spent,
+    Task,
+    Verdict,
+    spent_on,
+)
+from _ralph.state.history import parse_handoff
+from _ralph.state.layout import log_name
+
+
+@dataclass(frozen=True)
+class Begun:
+    """An attempt that was claimed by its `start` record, and what must be known before
+    its agent is paid."""
+
+    task: Task
+    agent: Agent
+    number: int  # which of the task's attempts it is
+    iteration: int
+    id: str  # random, and what it is an attempt at
+    worker: int  # the number of its loop, and of the workspace
+    share: Share  # what it may spend
+    base: str  # the tip of the branch
+    left: str = ""  # the tree of unfinished work on that tip
+    conflict: Conflict = field(default_factory=Conflict)  # what stands in that tree
+    clean: bool = False  # it begins without the work of earlier attempts
+    earlier: str = ""  # the ref of that work
+    recent: Sequence[str] = ()  # the last commits
+    red: Sequence[str] = ()  # the commands of its checks that are red before the work
+    failing: Sequence[str] = ()  # the single tests that are, of each check
+    notices: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        """What its files in the folder of logs are called."""
+        return log_name(self.iteration, self.task.id)
+
+    def variables(self, paths: Paths) -> dict[str, str]:
+        """Its environment variables, in its workspace and in the clean room."""
+        task = self.task.id.replace("\0", "").encode("utf-8", "replace").decode()
+        return {
+            "RALPH_TASK_ID": task,
+            "RALPH_ATTEMPT": str(self.number),
+            "RALPH_HANDOFF": str(paths.handoff(self.worker)),
+        }
+
+
+@dataclass(frozen=True)
+class Worked:
+    """What an agent left in its workspace: `left` is the tree of all of it, `tree` the
+    same with what is protected as before."""
+
+    begun: Begun
+    result: AgentResult
+    began: float = 0.0  # when (unix time) its agent started
+    left: str = ""
+    tree: str = ""
+    changed: Sequence[str] = ()  # names of files
+    changes: str = ""  # how many, and how many lines
+    restored: Sequence[str] = ()  # lines: what was put back, or left out
+    protected: Sequence[str] = ()  # of that, what `allow` could let in
+    notices: Sequence[str] = ()
+    said: str = ""  # its handoff file
+    by_person: bool = False  # it was cut off because a person stopped the run
+
+    @property
+    def handoff(self) -> Mapping[str, str]:
+        """What it says to the next attempt, by labels: its handoff file, else a
+        <handoff> block in its last message."""
+        said = self.said
+        if not said.strip():
+            _, begun, block = self.result.text[-65536:].rpartition("<handoff>")
+            said = ""
+            if begun and "</handoff>" in block:
+                said = block.partition("</handoff>")[0]
+        return parse_handoff(said)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The work on the tip of the branch, as a commit; the tip itself where nothing was
+    changed. With a `decision`, it needs no examination."""
+
+    worked: Worked
+    tip: str
+    commit: str
+    decision: Decision | None = None
+    parked: str = ""  # the ref of work that cannot go on
+
+    @property
+    def changes_tree(self) -> bool:
+        """Whether its files differ from those of the commit that it is made on."""
+        return self.commit != self.tip
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What hooks, checks and the judge say of a candidate. `commit` is what the hooks
+    made of it."""
+
+    candidate: Candidate
+    commit: str
+    decision: Decision
+    result: AgentResult
+    checks: Sequence[CheckResult] = ()
+    tests: Sequence[str] = ()  # those that it changed
+    judgement: Judgement | None = None
+    refused: str = ""  # why commit hooks let no message of ralph's pass
+    notices: Sequence[str] = ()
+
+    @property
+    def worked(self) -> Worked:
+        return self.candidate.worked
+
+    @property
+    def begun(self) -> Begun:
+        return self.candidate.worked.begun
+
+    @property
+    def passed(self) -> bool:
+        return self.decision.verdict is Verdict.PASSED
+
+    @property
+    def spent(self) -> Spent:
+        """What its agent, its checks and its judge took."""
+        total = spent_on([self.result], self.checks)
+        if self.judgement:
+            total.add(self.judgement)
+        return total
+
+    @property
+    def handoff(self) -> Mapping[str, str]:
+        """The agent's handoff; else one that says where it left off."""
+        said = self.worked.handoff
+        if said:
+            return said
+        made = {}
+        red = [check.name for check in self.checks if not check.ok]
+        if self.worked.changed:
+            names = map(text.one_line, self.worked.changed[:20])
+            made["files"] = ", ".join(names)
+        if red:
+            made["next step"] = f"make this check green: {red[0]}"
+        return made

@@ -1,0 +1,244 @@
+"""The agent at work: a workspace at the base, two snapshots, and what differs between
+them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from _ralph import files, text
+from _ralph.agents.prompt import prompt_values, render_prompt
+from _ralph.checks.places import prepare_workspace, setup_failed
+from _ralph.codec import as_json, made
+from _ralph.errors import SetupFailed, StopNow
+from _ralph.git.snapshot import Changed, restore
+from _ralph.git.workspace import Place, Start, changes
+from _ralph.loop.before import program_of
+from _ralph.loop.loop import Loop
+from _ralph.loop.roles import cut_off, run_role
+from _ralph.loop.setup import when_setup_works
+from _ralph.loop.stages import Begun, Worked
+from _ralph.model import AgentResult, CheckResult
+from _ralph.state.limits import attempts_at
+
+_LAST_WORDS = 1 << 16
+"""Bytes of an agent's last message that are noted."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the agent of an attempt ended, noted beside its snapshot: a loop that is
+    killed afterwards loses nothing."""
+
+    attempt: str
+    result: AgentResult
+    began: float = 0.0
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A workspace in which an agent can start."""
+
+    place: Place
+    start: Start  # the tree that was checked out, and the snapshot of what stands there
+    copies: Mapping[str, bytes]  # of ralph's own files
+    red_setup: CheckResult | None = None  # on the task's unfinished work alone
+
+
+def set_up_workspace(loop: Loop, begun: Begun) -> Ready:
+    """The workspace, with the base or the task's unfinished work on it checked out, and
+    the first snapshot. Where `setup` is red on the base, too, that is waited for."""
+    place = loop.places.workspace(begun.worker, begun.task.allow)
+    base = loop.git.tree(begun.base)
+    tree = base
+    if begun.left:  # what is protected stands as in the base; the prompt says what
+        tree = put_back(loop, begun, begun.left)[0]
+    loop.view.doing("preparing the workspace")
+
+    def check_out() -> CheckResult | None:
+        red = prepare_workspace(loop.places, place, tree, begun.base, begun.name)
+        if red is None:
+            return None
+        name = f"{begun.name}-tip"
+        if tree == base or prepare_workspace(
+            loop.places, place, base, begun.base, name
+        ):
+            raise SetupFailed(setup_failed(red))
+        return prepare_workspace(loop.places, place, tree, begun.base, begun.name)
+
+    red = when_setup_works(loop, begun.task.id, check_out)
+    if loop.control.stop_now:
+        raise StopNow
+    copies = place.copy_state()
+    files.clear(loop.paths.handoff(begun.worker))
+    files.clear(loop.paths.results(begun.worker))
+    start = Start(begun.id, tree, place.settle(tree))
+    if {start.tree, start.snapshot} != {base}:
+        loop.branch.pin_attempt(begun.worker, start.tree, start.snapshot)
+    place.note_start(start)
+    return Ready(place, start, copies, red)
+
+
+def run_agent(loop: Loop, begun: Begun, ready: Ready) -> Ended:
+    """Run the agent in its workspace, and end all that it started; how it ended, which
+    is noted. StopNow if ralph must stop."""
+    env = loop.places.env(ready.place.root) | begun.variables(loop.paths)
+    env["RALPH_RESULTS"] = str(loop.paths.results(begun.worker))
+    prompt = prompt_for(loop, begun, ready.red_setup)
+    began = time.time()
+    most = attempts_at(loop.limits, begun.task)
+    loop.view.doing(f"attempt {begun.number} of {most}")
+    root = ready.place.root
+    result = run_role(loop, begun.agent, prompt, begun.name, env, begun.share, root)
+    if loop.control.stop_now:
+        raise StopNow
+    ended = Ended(begun.id, result, began)
+    note_end(loop, begun.worker, ended)
+    return ended
+
+
+def collect(
+    loop: Loop,
+    begun: Begun,
+    ended: Ended,
+    ready: Ready,
+) -> Worked:
+    """The second snapshot, and what differs between the two: the work."""
+    place, start = ready.place, ready.start
+    notices = [*begun.notices]
+    if ready.red_setup:
+        what = f"setup {ready.red_setup.outcome} in the workspace"
+        notices.append(f"{what}, on the task's unfinished work")
+    if not place.exists:
+        place.open()
+        gone = "the workspace was removed or replaced; all work in it is lost"
+        return Worked(
+            begun, ended.result, ended.began, begun.left, notices=[*notices, gone]
+        )
+    handoff = files.read_regular(loop.paths.handoff(begun.worker), 1 << 16) or b""
+    copies = changed_copies(loop, place, ready.copies)
+    notices += place.remove_unusable(start.tree)
+    after, refused = place.snapshot(start.tree)
+    left, work, left_out, large = place.work(start, after)
+    notices += [*refused, *large]
+    base = loop.git.tree(begun.base)
+    known = work if start.tree == base else None
+    tree, back, new = put_back(loop, begun, left, known)
+    notices += [f"{text.one_line(name)} is new under a protected pattern" for name in new]
+    restored = [*left_out]
+    for name, was in back.items():
+        note = "" if was.exists else " (new and protected; left out)"
+        restored.append(text.one_line(name) + note)
+    restored += [f"{name} (a copy; what is changed in it does not count)" for name in copies]
+    protected = [text.one_line(name) for name in back]
+    rulebook = loop.git.name_of(loop.paths.rulebook)
+    if rulebook in copies:
+        protected.append(rulebook)
+    names, lines = changes(loop.git, base, tree)
+    if loop.settings.jobs > 1 or left != tree:
+        loop.branch.pin_attempt(begun.worker, left, tree)
+    return Worked(
+        begun,
+        ended.result,
+        ended.began,
+        left,
+        tree,
+        changed=names,
+        changes=lines,
+        restored=restored,
+        protected=protected,
+        notices=notices,
+        said=text.redact(handoff.decode("utf-8", "replace")),
+    )
+
+
+def put_back(
+    loop: Loop, begun: Begun, tree: str, changed: Changed | None = None
+) -> tuple[str, Mapping[str, Any], list[str]]:
+    """`tree` with what is protected as in the base, from which `changed` tells it apart
+    if that is known, but for what the task may change; what that is, as it was, and the
+    new files under protected patterns that stay."""
+    allow, protected = begun.task.allow, loop.plan.protected
+    state = loop.places.state(allow)
+    return restore(loop.git, begun.base, tree, protected, allow, state, changed)
+
+
+def changed_copies(loop: Loop, place: Place, copies: Mapping[str, bytes]) -> list[str]:
+    """Those of ralph's own files of which the agent changed the copy in its
+    workspace."""
+    changed = []
+    for name, data in copies.items():
+        if files.read_regular(place.root / name, len(data) + 1) != data:
+            changed.append(text.one_line(name))
+    return changed
+
+
+# ---------------------------------------------------------------- after a kill
+
+
+def note_end(loop: Loop, worker: int, ended: Ended) -> None:
+    """Note how an agent ended."""
+    result = replace(ended.result, text=ended.result.text[-_LAST_WORDS:])
+    data = json.dumps(as_json(replace(ended, result=result))).encode()
+    files.atomic_write(loop.paths.private / f"work-{worker}.ended", data)
+
+
+def noted_end(loop: Loop, begun: Begun) -> Ended:
+    """How the agent of an attempt ended, as it was noted; else as one that was cut off,
+    with what it had reported by then."""
+    path = loop.paths.private / f"work-{begun.worker}.ended"
+    try:
+        ended = made(Ended, json.loads(files.read_regular(path, 1 << 22) or b""))
+        if ended.attempt == begun.id:
+            return ended
+    except (ValueError, RecursionError):
+        pass
+    result = cut_off(loop, begun.agent, begun.name, "the attempt was cut off")
+    return Ended(begun.id, result)
+
+
+def collect_again(loop: Loop, begun: Begun) -> Worked | None:
+    """What an attempt left whose loop died; None if its agent had not started."""
+    place = loop.places.workspace(begun.worker, begun.task.allow)
+    start = place.noted_start()
+    if start is None or start.attempt != begun.id:
+        return None
+    place.remove_lock()
+    ended = noted_end(loop, begun)
+    return collect(loop, begun, ended, Ready(place, start, {}))
+
+
+# ---------------------------------------------------------------- the prompt
+
+
+def prompt_for(
+    loop: Loop, begun: Begun, red_setup: CheckResult | None = None
+) -> str:
+    """The prompt of this attempt; `red_setup` is what `setup` said, if it is red on the
+    task's work."""
+    task, history = begun.task, loop.history.of(begun.task)
+    checks = program_of(loop, task)
+    beside = [f"{start.task}: {start.title}" for start in loop.others_at_work]
+    last_parked = history.last.parked if history.last else ""
+    values = prompt_values(
+        loop.plan,
+        task,
+        loop.history,
+        loop.paths,
+        checks,
+        handoff=loop.paths.handoff(begun.worker),
+        attempts=attempts_at(loop.limits, task),
+        reads_rulebook="AGENTS.md" in begun.agent.row.get("reads", []),
+        recent=[*begun.recent],
+        beside=beside,
+        clean_start=begun.clean or not begun.left,
+        red_before=[*begun.red],
+        failing_before=[*begun.failing],
+        setup_failed=red_setup.tail if red_setup else "",
+        parked=loop.branch.commit_at(begun.earlier or last_parked),
+        conflict=begun.conflict,
+    )
+    return render_prompt(loop.settings.prompt, values)
