@@ -1,34 +1,38 @@
 """What a run shows while it goes on: the interface that `show` draws, and its end in a
-worker."""
+loop."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import select
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 
 from _ralph import text
 from _ralph.agents.events import StreamParser
-from _ralph.loop.jobs import Attempt
-from _ralph.model import CheckResult, Json
-from _ralph.state.facts import dollars, thousands
+from _ralph.errors import Stop
+from _ralph.model import CheckResult, Json, Verdict
+from _ralph.state.records import AttemptEnded
+from _ralph.state.summary import dollars, thousands
 
 _SIGN_OF_LIFE = 300.0
 """Seconds between the lines that say what goes on, where no status stays."""
 _LINES_A_SECOND = 40
-_RETRY_LINES = 5.0  # seconds between them
+_RETRY_LINES = 5.0
+"""Seconds between two lines about retries."""
+_PIECE = select.PIPE_BUF
+_LAST_WORD = 60.0
+"""Seconds that the last word of a loop waits for a full pipe."""
 
 
 class View:
     """A view that shows nothing. With `stays`, a terminal shows a status that stays;
-    with `verbose`, all that an agent prints; `named` puts the task before each line of
-    a worker. `sums` makes the line for the whole run from the dollars of the attempts
-    under way."""
+    with `verbose`, all that an agent prints."""
 
     stays = False
     verbose = False
-    named = False
-    sums: Callable[[float], str] = staticmethod(lambda _: "")
 
     def line(self, words: str, indent: str = "", color: str = "") -> None:
         """One line."""
@@ -40,35 +44,56 @@ class View:
 
     def check(self, result: CheckResult, label: str = "") -> None:
         """The result of a check."""
+        why = ""
+        if not (result.ok or result.said or label):
+            why = f": {text.last_line(result.tail)}"
+        color = "green" if result.ok else "red"
+        name = result.name if result.name == "setup" else f"check {result.name}"
+        line = f"{label}{name}: {result.outcome}{why}"
+        self.line(line, "  ", "" if label else color)
 
-    def doing(self, words: str, worker: int = 0) -> None:
-        """What a worker, or the loop itself (0), does from now on; nothing to clear
-        it."""
+    def verdict(self, record: AttemptEnded, spent: str) -> None:
+        """The verdict on an attempt, and what its agent took."""
+        said = str(record.verdict)
+        if record.beside:
+            said += f" (beside red: {text.few(record.beside)})"
+        if record.weak:
+            said += " (weak)"
+        if record.reason:
+            said += f": {record.reason}"
+        passed = record.verdict is Verdict.PASSED
+        self.line(f"{said} | {spent}", "  ", "green" if passed else "red")
+        if record.blocked:
+            self.line(f"blocked: {record.blocked}", "  ", "red")
 
-    def started(self, attempt: Attempt, of: int) -> None:
-        """An attempt begins, one `of` those that its task has."""
+    def doing(self, words: str) -> None:
+        """What goes on from now on; nothing to clear it."""
 
-    def ended(self, attempt: Attempt) -> None:
-        """An attempt has its verdict."""
+    def task(self, name: str) -> None:
+        """The task that is worked on from now on; nothing for none."""
 
     def last(self, words: str, failed: bool) -> None:
         """The last line of a run."""
 
     def watch(self, agent: StreamParser) -> None:
-        """Follow an agent that starts, in a worker."""
+        """Follow an agent that starts."""
 
-    def hear(self, event: Json, worker: int = 0) -> None:
-        """Show an event of a worker's `Reporter`."""
+    def hear(self, event: Json, number: int) -> None:
+        """Show an event of the `Reporter` of a loop."""
+
+    def ended(self, number: int) -> None:
+        """A loop has ended."""
 
 
 class Reporter(View):
-    """The view of a worker: sends all that happens as events to the view of the
-    loop."""
+    """The view of a loop: writes all that happens to the supervisor, as JSON lines. A
+    write never blocks; what does not fit is dropped, for the log is the truth. Only the
+    last word is waited for."""
 
-    def __init__(
-        self, report: Callable[[Json], object], stays: bool, verbose: bool
-    ) -> None:
-        self._report, self.stays, self.verbose = report, stays, verbose
+    def __init__(self, pipe: int, stays: bool, verbose: bool) -> None:
+        os.set_blocking(pipe, False)
+        self._pipe, self.stays, self.verbose = pipe, stays, verbose
+        self._half = b""  # of a line that is partly written
         self._agent: StreamParser | None = None
         self._doing, self._began = "", time.monotonic()
         self._said = self._began  # when the last sign of life was given
@@ -76,20 +101,20 @@ class Reporter(View):
         self._retry = "", float("-inf")
 
     def line(self, words: str, indent: str = "", color: str = "") -> None:
-        self._tell("line", words, indent, color)
+        self.tell("line", words, indent, color)
 
-    def check(self, result: CheckResult, label: str = "") -> None:
-        self._tell("check", asdict(result), label)
+    def task(self, name: str) -> None:
+        self.tell("task", name)
 
-    def doing(self, words: str, _worker: int = 0) -> None:
+    def doing(self, words: str) -> None:
         self._agent, self._doing, self._began = None, words, time.monotonic()
-        self._tell("doing", words)
+        self.tell("doing", words)
 
     def watch(self, agent: StreamParser) -> None:
         """Follow an agent that starts: its words, and what it has used so far."""
         self._agent = agent
         if self.verbose:
-            agent.raw = lambda line: self._tell("heard", "raw", [line[:100_000]])
+            agent.raw = lambda line: self.tell("heard", "raw", [line[:100_000]])
         elif self.stays:
             agent.listen = self._heard
         agent.retry = self._retried
@@ -108,7 +133,7 @@ class Reporter(View):
         now, agent = time.monotonic(), self._agent
         if self.stays:
             if agent is not None:
-                self._tell("used", now - agent.heard, asdict(agent.tokens()), agent.usd)
+                self.tell("used", now - agent.heard, asdict(agent.tokens()), agent.usd)
             return 1.0
         if now - self._said >= _SIGN_OF_LIFE:
             self._said, parts = now, [self._doing, text.duration(now - self._began)]
@@ -116,7 +141,7 @@ class Reporter(View):
                 heard = f"{text.duration(now - agent.heard)} ago"
                 said = text.one_line(text.redact(agent.doing), 120)
                 parts += [dollars(agent.usd), thousands(agent.tokens())]
-                parts += [f"{heard}: {said}" if said else f"last heard {heard}"]
+                parts.append(f"{heard}: {said}" if said else f"last heard {heard}")
             self.line(" | ".join(part for part in parts if part), "  ")
         return max(self._said + _SIGN_OF_LIFE - now, 1.0)
 
@@ -128,7 +153,32 @@ class Reporter(View):
         lines = words.strip().splitlines()[:3]
         self._lines += len(lines)
         if self._lines <= _LINES_A_SECOND:
-            self._tell("heard", kind, [line[:1000] for line in lines])
+            self.tell("heard", kind, [line[:1000] for line in lines])
 
-    def _tell(self, name: str, *args: object) -> None:
-        self._report({"event": "view", "name": name, "args": args})
+    def tell(self, name: str, *args: object) -> None:
+        """Write one event, if the pipe has room for it."""
+        with contextlib.suppress(OSError):
+            self._flush()
+            if not self._half:
+                data = json.dumps({"name": name, "args": args}).encode() + b"\n"
+                self._half = data
+                self._flush()
+                if self._half == data:
+                    self._half = b""  # nothing of it was written: it is dropped
+
+    def _flush(self) -> None:
+        """Write what is left of a line, as far as the pipe has room."""
+        with contextlib.suppress(BlockingIOError):
+            while self._half:
+                self._half = self._half[os.write(self._pipe, self._half[:_PIECE]) :]
+
+    def last_word(self, stop: Stop) -> None:
+        """Write why the loop ended, and wait until that is read."""
+        event = {"name": "stop", "args": [stop.word, stop.reason, int(stop.exit)]}
+        self._half += json.dumps(event).encode() + b"\n"
+        end = time.monotonic() + _LAST_WORD
+        with contextlib.suppress(OSError):
+            while self._half and time.monotonic() < end:
+                self._flush()
+                if self._half:
+                    select.select([], [self._pipe], [], 1.0)

@@ -1,0 +1,318 @@
+"""The supervisor: starts the loops, shows what they tell, starts one that died again,
+and ends them. It never waits for an agent, a check or a hook."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from _ralph import files
+from _ralph.checks.view import Reporter
+from _ralph.errors import Exit, Stop, StopNow, translate
+from _ralph.loop.loop import HOLDER, Loop, notify
+from _ralph.model import Json
+from _ralph.process import mark, process
+from _ralph.process.process import Control
+from _ralph.state.records import Stopped
+from _ralph.state.summary import news, summary
+
+RunLoop = Callable[[Loop], None]
+"""The life of a loop. It ends by Stop, or by an error."""
+_DEADLINE = 60.0
+"""Seconds that a loop may take to end when it is told to stop now."""
+_NO_FINAL_CHECK = ("error", "terminated", "hung-up", "interrupted", "no-price")
+
+
+@dataclass
+class Child:
+    """A loop under way: its process, the pipe on which it tells what happens, and the
+    one that stays open while the supervisor lives."""
+
+    number: int
+    pid: int
+    pipe: int
+    alive: int
+    rest: bytes = b""
+    stop: Stop | None = None  # why it ended, as it said
+    told: set[int] = field(default_factory=set)  # the signals that it got
+
+
+@dataclass
+class Supervisor:
+    """Runs the loops of one run. `loop` is what each of them begins with."""
+
+    loop: Loop
+    run_loop: RunLoop
+    spare: frozenset[int] = frozenset()  # other children of ours
+    children: dict[int, Child] = field(default_factory=dict)
+    deaths: Counter[tuple[int, str, bool]] = field(default_factory=Counter)
+    first: Stop | None = None  # why the run ends
+    late: float = 0.0  # when (monotonic) a loop that was told to stop now is killed
+
+    def run(self) -> Stop:
+        """Run the loops until all have ended; why the run ended."""
+        try:
+            self.start(1)
+            while self.children:
+                self.serve()
+        finally:
+            self.close()
+        assert self.first
+        return self.first
+
+    def start(self, number: int, deaths: int = 0) -> None:
+        """Fork a loop. Signals wait until its handlers stand."""
+        read, write = os.pipe()
+        alive_read, alive = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        blocked = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}
+        signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(read)
+                os.close(alive)
+                for other in self.children.values():
+                    os.close(other.pipe)
+                    os.close(other.alive)
+                self.be_loop(number, deaths, alive_read, write, blocked)
+            finally:
+                os._exit(0)  # whatever was raised: it would go on as a second supervisor
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
+        os.close(write)
+        os.close(alive_read)
+        self.children[number] = Child(number, pid, read, alive)
+
+    def be_loop(
+        self, number: int, deaths: int, alive: int, pipe: int, blocked: set[int]
+    ) -> None:
+        """What the child does: the life of a loop, and why it ended."""
+        os.setsid()
+        mark.become_subreaper()
+        mark.note(os.getppid())
+        control, above = Control(alive), self.loop.control
+        control.on_interrupt = lambda: None  # the first one is no reason to stop now
+        control.install()
+        control.interrupts = min(above.interrupts, 1)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
+        view = Reporter(pipe, self.loop.view.stays, self.loop.view.verbose)
+        control.on_tick = view.tick
+        loop = self.loop
+        loop.number, loop.deaths, loop.tell = number, deaths, view.tell
+        loop.control, loop.view = control, view
+        loop.places.control, loop.places.view = control, view
+        loop.git.calls.control = control
+        try:
+            self.run_loop(loop)
+        except Stop as stop:
+            ended = stop
+        except StopNow:
+            ended = loop.asked_to_stop() or Stop("terminated", "terminated")
+        except Exception as error:
+            failed = translate(error)
+            ended = Stop("error", str(failed), failed.exit)
+        process.sweep(0.0, kin=mark.left_by(os.getpid()))
+        if not control.orphaned:
+            view.last_word(ended)
+
+    def serve(self) -> None:
+        """Hear what the loops tell for a moment; heed signals, and ends of loops."""
+        control = self.loop.control
+        pipes = {child.pipe: child for child in self.children.values()}
+        for pipe in control.wait(1.0, list(pipes)):
+            child = pipes[pipe]
+            data = os.read(pipe, 1 << 16)
+            *lines, child.rest = (child.rest + data).split(b"\n")
+            for line in lines:
+                self.hear(child, json.loads(line))
+            if not data:
+                self.ended(child)
+        self.pass_on_signals()
+        for child in self.children.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGCONT)  # its agent may have stopped it
+
+    def hear(self, child: Child, event: Json) -> None:
+        """Take in one event of a loop."""
+        match event["name"]:
+            case "opened":
+                self.start_others()
+            case "stop":
+                word, reason, code = event["args"]
+                child.stop = Stop(word, reason, Exit(code))
+                self.end_with(child.stop)
+            case _:
+                self.loop.view.hear(event, child.number)
+
+    def start_others(self) -> None:
+        """Loop 1 has opened the run: start the others."""
+        if self.first is None:
+            for number in range(2, self.loop.settings.jobs + 1):
+                if number not in self.children:
+                    self.start(number)
+
+    def end_with(self, stop: Stop) -> None:
+        """The run ends for this reason, if it is the first one: the others finish what
+        they have begun, and the last of them makes the final check if that may be."""
+        if self.first is not None:
+            return
+        self.first = stop
+        spent_clock = time.time() >= self.loop.ends
+        plain = stop.word in _NO_FINAL_CHECK or spent_clock
+        self.signal_all(signal.SIGINT if plain else signal.SIGUSR1)
+
+    def pass_on_signals(self) -> None:
+        """The first ^C asks the loops to finish, anything else to stop now."""
+        control = self.loop.control
+        if control.interrupts and self.first is None:
+            self.first = Stop("interrupted", "interrupted")
+            self.signal_all(signal.SIGINT)
+        if control.stop_signal is None:
+            return
+        asked = self.loop.asked_to_stop()
+        if asked and (self.first is None or self.first.word == "interrupted"):
+            self.first = asked
+        self.signal_all(signal.SIGTERM)
+        self.late = self.late or time.monotonic() + _DEADLINE
+        if time.monotonic() > self.late:
+            self.signal_all(signal.SIGKILL)
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """Send the loops a signal, once."""
+        for child in self.children.values():
+            if number not in child.told:
+                child.told.add(number)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.pid, number)
+
+    def ended(self, child: Child) -> None:
+        """A loop has ended. One that said why had ended all that it started; any other
+        died, and is started again."""
+        del self.children[child.number]
+        os.close(child.pipe)
+        os.close(child.alive)
+        while process.reap(child.pid, 5.0) is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+        self.loop.view.ended(child.number)
+        if child.stop is None:
+            self.died(child)
+
+    def died(self, child: Child) -> None:
+        """End what a loop left that died, and start it again: not where it died twice
+        at the same place, nor where the run ends."""
+        others = frozenset(other.pid for other in self.children.values())
+        kin = mark.left_by(child.pid)
+        process.sweep(0.0, kin=kin, spare=self.spare | others)
+        in_room = clear_room(self.loop, child.number)
+        if self.loop.control.stop_now or signal.SIGTERM in child.told:
+            self.end_with(Stop("error", "a loop was killed"))
+            return
+        self.loop.log.read()
+        start = ""
+        for one in self.loop.history.open_starts.values():
+            if (one.worker or 1) == child.number:
+                start = one.id
+        place = (child.number, start, in_room)
+        self.deaths[place] += 1
+        times = self.deaths[place]
+        if times > 1 and not (start and in_room and times < 3):
+            self.end_with(Stop("error", f"loop {child.number} died twice"))
+            return
+        if self.first is not None and not start:
+            return  # it has nothing to finish
+        self.loop.view.line(
+            f"! loop {child.number} was killed; it is started again", color="yellow"
+        )
+        self.start(child.number, times if start and in_room else 0)
+        if self.first is not None:
+            self.children[child.number].told.add(signal.SIGUSR1)
+            os.kill(self.children[child.number].pid, signal.SIGUSR1)
+
+    def close(self) -> None:
+        """End all loops that are left, now."""
+        self.signal_all(signal.SIGTERM)
+        for child in list(self.children.values()):
+            if process.reap(child.pid, 10.0) is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.pid, signal.SIGKILL)
+        process.sweep(0.0, kin=mark.left_by(os.getpid()), spare=self.spare)
+
+
+def clear_room(loop: Loop, number: int | None = None) -> bool:
+    """Where a loop of this number (None: any) died in the clean room: whether it did.
+    What it started was ended; now ralph's own git locks go, and the room is made
+    anew."""
+    holder = loop.paths.private / HOLDER
+    said = files.read_regular(holder, 20)
+    if said is None or (number is not None and said != str(number).encode()):
+        return False
+    clear_locks(loop)
+    files.clear(loop.places.place(loop.paths.room).stamp)
+    files.clear(holder)
+    return True
+
+
+def clear_locks(loop: Loop) -> None:
+    """Remove the locks of git calls of ours that were killed, on files of ralph's."""
+    common, plan = loop.git.common, loop.paths.private.name
+    names = [f"ralph/{plan}/room*.index*.lock", f"refs/ralph/*/{plan}/**/*.lock"]
+    names.append(f"refs/ralph/*/{plan}*.lock")
+    for name in names:
+        for left in common.glob(name):
+            files.clear(left)
+    files.clear(common / f"refs/heads/{loop.branch.name}.lock")
+
+
+def close_run(loop: Loop, stop: Stop, spare: frozenset[int]) -> Stop:
+    """Write the one `stop` record, after the last loop has ended, and tell --notify;
+    the stop, which the final check may have changed."""
+    loop.read()
+    stop = with_final_check(loop, stop)
+    if loop.history.run and loop.history.run.run == loop.run_id:
+        with loop.plan_locked():
+            loop.write(
+                Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason),
+                f"iteration {loop.history.iteration} | stopped: {stop.reason}",
+            )
+    loop.control.stop_signal = None  # only another signal cuts --notify short
+    so_far = summary(loop.plan, loop.history, stop, loop.seconds)
+    branch, project = loop.branch.name, loop.plan.project
+    told = news("stopped", project, branch, "", stop.reason, so_far)
+    notify(loop.options.notify, told, loop.paths, loop.control, loop.view, spare)
+    return stop
+
+
+def with_final_check(loop: Loop, stop: Stop) -> Stop:
+    """The stop of a run, as the final check of this run changes it: a run that ends red
+    ends with 4, since another one would not mend that."""
+    last = loop.history.recheck
+    if last is None or last.run != loop.run_id or stop.word == "complete":
+        return stop
+    if last.broken and stop.word == "once":
+        what = "a task that had passed no longer holds"
+        return Stop("once", f"one attempt, as asked, and {what}")
+    done = all(task.passed for task in loop.plan.tasks)
+    if last.red and (done if stop.word == "once" else stop.exit == Exit.LEFT):
+        red = ", ".join(last.red)
+        reason = f"{stop.reason}, and not all checks are green: {red}"
+        return Stop("red-checks", reason)
+    return stop
+
+
+def supervise(
+    loop: Loop, run_loop: RunLoop, spare: frozenset[int] = frozenset()
+) -> Stop:
+    """A run, from its first loop to its `stop` record; why it ended."""
+    stop = Supervisor(loop, run_loop, spare).run()
+    return close_run(loop, stop, spare)
+
+
