@@ -184,12 +184,14 @@ def _distinct(checks: Iterable[Check]) -> list[Check]:
 @dataclass(frozen=True)
 class SingleTests:
     """What a check reported of single tests, by their names. `failed` has what each
-    failure says; `unread` is why nothing could be read, in words."""
+    failure says; `uncollected` are those of them that stand for a file or package that
+    could not be loaded; `unread` is why nothing could be read, in words."""
 
     passed: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     unread: str = ""
+    uncollected: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
