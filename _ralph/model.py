@@ -214,9 +214,10 @@ class CheckResult:
     @property
     def is_sound(self) -> bool:
         """Whether it is green, or red by single tests alone, which explain its exit
-        status."""
-        told = self.tests and not self.tests.unread and not self.timed_out
-        return self.ok or bool(told and self.tests and self.tests.failed)
+        status; where none passed, it is red as a whole."""
+        if self.ok or self.tests is None or self.timed_out:
+            return self.ok
+        return bool(self.tests.passed and self.tests.failed)
 
     @property
     def outcome(self) -> str:
