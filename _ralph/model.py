@@ -184,12 +184,14 @@ def _distinct(checks: Iterable[Check]) -> list[Check]:
 @dataclass(frozen=True)
 class SingleTests:
     """What a check reported of single tests, by their names. `failed` has what each
-    failure says; `unread` is why nothing could be read, in words."""
+    failure says; `uncollected` are those of them that stand for a file or package that
+    could not be loaded; `unread` is why nothing could be read, in words."""
 
     passed: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     unread: str = ""
+    uncollected: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -212,9 +214,10 @@ class CheckResult:
     @property
     def is_sound(self) -> bool:
         """Whether it is green, or red by single tests alone, which explain its exit
-        status."""
-        told = self.tests and not self.tests.unread and not self.timed_out
-        return self.ok or bool(told and self.tests and self.tests.failed)
+        status; where none passed, it is red as a whole."""
+        if self.ok or self.tests is None or self.timed_out:
+            return self.ok
+        return bool(self.tests.passed and self.tests.failed)
 
     @property
     def outcome(self) -> str:
