@@ -27,7 +27,6 @@ from _ralph.loop.train import Turn
 from _ralph.loop.verdict import needs_checks, weigh
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import AgentResult, CheckResult, Conflict, Outcome, Task, Verdict
-from _ralph.state import prd
 from _ralph.state.history import parse_handoff
 from _ralph.state.layout import trim_logs
 from _ralph.state.limits import attempts_at, share_of
@@ -240,14 +239,17 @@ def _left_behind(
             began=attempt.began,
         )
     handoff = files.read_regular(run.paths.handoff(attempt.worker), 65536) or b""
-    changed = _changed_copies(run, place, copies)
+    changed = _changed_copies(place, copies)
     removed = place.remove_unusable(start.tree)
     after, refused = place.snapshot(start.tree)
     left, work, left_out, large = place.work(start, after)
     worked = _worked(
         run, attempt, left, work if start.tree == run.git.tree(attempt.base) else None
     )
-    worked.restored += [*left_out, *changed.values()]
+    worked.restored += left_out
+    for name in changed:
+        line = f"{text.one_line(name)} (a copy; what is changed in it does not count)"
+        worked.restored.append(line)
     rulebook = run.git.name_of(run.paths.rulebook)
     worked.protected += [rulebook] if rulebook in changed else []
     worked.notices += [*removed, *refused, *large]
@@ -280,23 +282,13 @@ def _worked(
     )
 
 
-def _changed_copies(run: Run, place: Place, copies: dict[str, bytes]) -> dict[str, str]:
-    """A line for each of ralph's own files of which the agent changed the copy in its
-    workspace, by name."""
-    now = {
-        name: files.read_regular(place.root / name, len(data) + 1)
-        for name, data in copies.items()
-    }
-    changed = [name for name, data in copies.items() if now[name] != data]
-    plan = run.git.name_of(run.paths.prd)
-    how = (
-        {plan: prd.differences(run.plan, place.root / plan)} if plan in changed else {}
-    )
-    does_not_count = "what is changed in it does not count"
-    return {
-        name: f"{text.one_line(name)} ({how.get(name) or 'a copy'}; {does_not_count})"
-        for name in changed
-    }
+def _changed_copies(place: Place, copies: dict[str, bytes]) -> list[str]:
+    """Which of the copies of ralph's own files in a workspace the agent changed."""
+    changed = []
+    for name, data in copies.items():
+        if files.read_regular(place.root / name, len(data) + 1) != data:
+            changed.append(name)
+    return changed
 
 
 def salvage(run: Run, attempt: Attempt) -> None:
