@@ -129,7 +129,7 @@ async def work(run: Run, attempt: Attempt) -> None:
     else:
         take(run, attempt, worked)
     attempt.noticed = attempt.notices
-    attempt.handoff = handoff_of(attempt)
+    attempt.handoff = parse_handoff(attempt.handoff_text)
 
 
 async def _work(run: Run, attempt: Attempt) -> Worked:
@@ -402,7 +402,7 @@ async def examine(run: Run, turn: Turn) -> None:
         )
     elif needs_checks(attempt):
         await check_candidate(run, turn)
-    attempt.handoff = handoff_of(attempt)
+    attempt.handoff = parse_handoff(attempt.handoff_text)
     weigh(attempt, before_work(run, attempt), judge=run.agents.judge is not None)
     attempt.unjudged = False
     run.results.forget_old_tests(run.pool.train.rooms)
@@ -420,24 +420,3 @@ async def judge(run: Run, attempt: Attempt) -> None:
     """Ask the judge, if there is one, about work that passes by evidence."""
     if attempt.passed and run.agents.judge:
         await ask_judge(run, attempt, run.agents.judge)
-
-
-def handoff_of(attempt: Attempt) -> dict[str, str]:
-    """The agent's handoff; else one that says where it left off."""
-    return parse_handoff(handoff_text(attempt)) or parse_handoff(next_step(attempt))
-
-
-def handoff_text(attempt: Attempt) -> str:
-    """The handoff file, else a <handoff> block in the last message."""
-    if attempt.said.strip():
-        return attempt.said
-    _, begun, block = attempt.result.text[-65536:].rpartition("<handoff>")
-    return block.partition("</handoff>")[0] if begun and "</handoff>" in block else ""
-
-
-def next_step(attempt: Attempt) -> str:
-    """A handoff for an agent that wrote none."""
-    red = [check.name for check in attempt.checks if not check.ok]
-    names = ", ".join(map(text.one_line, attempt.changed[:20]))
-    left = f"files: {names}\n" if names else ""
-    return left + (f"next step: make this check green: {red[0]}" if red else "")

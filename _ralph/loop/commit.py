@@ -24,9 +24,7 @@ rule for letters."""
 _SUBJECT = 72
 """Characters of a subject at most: git's convention, and a rule of most linters of
 messages."""
-_OWN = re.compile(
-    r"^Ralph-(Iteration|Agent|Attempt)\s*:.*\n?", re.IGNORECASE | re.MULTILINE
-)
+_OWN = re.compile(r"^Ralph-(Agent|Attempt)\s*:.*\n?", re.IGNORECASE | re.MULTILINE)
 
 
 def message_for(
@@ -76,7 +74,6 @@ def _trailers(attempt: Attempt) -> list[str]:
         attempt.command, 86
     )  # linters of messages refuse lines of more than 100
     return [
-        f"Ralph-Iteration: {attempt.iteration}",
         f"Ralph-Agent: {agent}",
         f"Ralph-Attempt: {attempt.id}",
     ]
