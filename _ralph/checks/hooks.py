@@ -20,9 +20,7 @@ from _ralph.model import CheckResult, Task
 _SUBJECT = 72
 """Characters of a subject at most: git's convention, and a rule of most linters of
 messages."""
-_OWN = re.compile(
-    r"^Ralph-(Iteration|Agent|Attempt)\s*:.*\n?", re.IGNORECASE | re.MULTILINE
-)
+_OWN = re.compile(r"^Ralph-(Agent|Attempt)\s*:.*\n?", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True)

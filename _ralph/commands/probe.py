@@ -84,7 +84,7 @@ def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
         folder = Path(name).resolve()
         git(folder, "init", "-q")
         level = "read" if "read" in agent.row["permissions"] else agent.permissions
-        names = {"RALPH_TASK_ID": "probe", "RALPH_ITERATION": "0", "RALPH_ATTEMPT": "0"}
+        names = {"RALPH_TASK_ID": "probe", "RALPH_ATTEMPT": "0"}
         with run.places.entered(folder, agent) as wrap:
             return registry.run_agent(
                 replace(agent, permissions=level),

@@ -126,7 +126,7 @@ def why_blocked(
     interruptions = 0
     if decision.verdict is Verdict.INTERRUPTED and not by_person:
         interruptions = history.interrupted + 1
-    question = examined.handoff.get("blocked on", "")
+    question = examined.handoff.get("question", "")
     last = history.last
     return reason_to_block(
         decision.verdict,
@@ -289,8 +289,9 @@ def record_lines(examined: Examined, record: AttemptEnded) -> list[str]:
     if record.failure.name and not examined.passed:
         tail = text.tail(record.failure.tail, 2000)
         parts.append(("failure", f"{record.failure.name}\n{tail}"))
-    handoff = "".join(f"\n{label}: {said}" for label, said in record.handoff.items())
-    parts += [("handoff", handoff), ("blocked", record.blocked)]
+    handoff = examined.handoff_text.strip()
+    parts.append(("handoff", f"\n{handoff}" if handoff else ""))
+    parts.append(("blocked", record.blocked))
     if record.parked:
         back = f"back with: git cherry-pick {record.parked}"
         parts.append(("parked", f"{record.parked}; {back}"))

@@ -81,16 +81,15 @@ class Worked:
     by_person: bool = False  # it was cut off because a person stopped the run
 
     @property
-    def handoff(self) -> Mapping[str, str]:
-        """What it says to the next attempt, by labels: its handoff file, else a
-        <handoff> block in its last message."""
-        said = self.said
-        if not said.strip():
-            _, begun, block = self.result.text[-65536:].rpartition("<handoff>")
-            said = ""
-            if begun and "</handoff>" in block:
-                said = block.partition("</handoff>")[0]
-        return parse_handoff(said)
+    def handoff_text(self) -> str:
+        """What it wrote for the next attempt: its handoff file, else a <handoff> block
+        in its last message."""
+        if self.said.strip():
+            return self.said
+        _, begun, block = self.result.text[-65536:].rpartition("<handoff>")
+        if begun and "</handoff>" in block:
+            return block.partition("</handoff>")[0]
+        return ""
 
 
 @dataclass(frozen=True)
@@ -146,16 +145,15 @@ class Examined:
         return total
 
     @property
-    def handoff(self) -> Mapping[str, str]:
-        """The agent's handoff; else one that says where it left off."""
-        said = self.worked.handoff
+    def handoff_text(self) -> str:
+        """The agent's handoff as it was written; else where it left off."""
+        said = self.worked.handoff_text
         if said:
             return said
-        made = {}
         red = [check.name for check in self.checks if not check.ok]
-        if self.worked.changed:
-            names = map(text.one_line, self.worked.changed[:20])
-            made["files"] = ", ".join(names)
-        if red:
-            made["next step"] = f"make this check green: {red[0]}"
-        return made
+        return f"next step: make this check green: {red[0]}" if red else ""
+
+    @property
+    def handoff(self) -> Mapping[str, str]:
+        """The parts of the handoff that count, by their labels."""
+        return parse_handoff(self.handoff_text)

@@ -383,10 +383,10 @@ def test_the_handoff_is_written_with_its_own_tool_and_permissions(
     need_namespaces()
     if name == "claude" and shutil.which("socat") is None:
         pytest.skip("socat is not on PATH")
-    handoff = Write(repo.workspace / HANDOFF, "status: done\nlearned: use make\n")
+    handoff = Write(repo.workspace / HANDOFF, "learned: use make\n")
     night = run(name, [hello(repo), handoff, Say("Made it.")])
     assert (night.code, night.verdict["verdict"]) == (0, "passed")
-    assert night.verdict["handoff"] == {"status": "done", "learned": "use make"}
+    assert night.verdict["handoff"] == {"learned": "use make"}
     assert repo.git("ls-tree", "-r", "--name-only", "ralph/hello").split() == [
         "a.txt",
         "hello.txt",
