@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +14,12 @@ from pathlib import Path
 from _ralph import files, text
 from _ralph.model import SingleTests
 
-_BYTES, _FILES, _TESTS, _ELEMENTS, _DEPTH = 256 << 20, 10_000, 200_000, 2_000_000, 200
-"""What the results of one check may hold at most."""
-_TAG, _KINDS = 1 << 20, 10_000
-"""Bytes of a tag with its attributes, and how many kinds of both there may be: all of
-it is in memory."""
-_NAME, _MESSAGE, _MESSAGES = 300, 2_000, 1_000_000
+_BYTES = 64 << 20
+_SECONDS = 60.0
+"""What the results of one check may hold, and take to read, at most."""
+_NAME = 300
+_MESSAGE = 2_000
+_MESSAGES = 1_000_000
 """Characters of a test's name, of what one failure says, and of what all say."""
 _CONTROL = bytes({*range(1, 32)} - {*b"\t\n\r"})
 """No XML, but some runners write what a test printed as it is: escapes of colours."""
@@ -26,6 +28,8 @@ _SKIPS = {"skipped", "disabled", "notrun"}
 _PASSED, _SKIPPED, _FAILED = range(3)
 _NO_CLASS = {"", "test", "pytest", "Mocha Tests"}
 """Classes and suites that say nothing: `node --test` writes `test` for all."""
+_FILE = re.compile(r"\S+\.[cm]?[jt]sx?")
+"""The name of a case that stands for a test file: in vitest, jest and node."""
 
 
 class _Unread(Exception):
@@ -35,39 +39,43 @@ class _Unread(Exception):
 def read(path: Path, root: Path) -> SingleTests:
     """What the file at `path`, or the .xml files in a folder, say of single tests. In
     their names, paths in the folder `root` are relative to it, as places differ.
-    Whatever stands there, this takes seconds and little memory, and does not raise."""
+    Whatever stands there, this ends within a minute or so, and does not raise."""
     if not os.path.lexists(path):
-        return SingleTests(
-            unread="it wrote no results to RALPH_RESULTS; does the tool pass it on?"
-        )
-    report, left, file = _Report(root), _BYTES, path
+        why = "it wrote no results to RALPH_RESULTS; does the tool pass it on?"
+        return SingleTests(unread=why)
+    report = _Report(root)
+    left = _BYTES
+    file = path
+    ends = time.monotonic() + _SECONDS
     try:
-        for file in _files(path):
-            left -= _parse(file, report, left)
+        for file in _files(path, ends):
+            left -= _parse(file, report, left, ends)
     except _Unread as why:
         name = "" if file == path else f" ({text.redact(text.one_line(file.name))})"
         return SingleTests(unread=f"its results{name} {why}")
     return report.tests()
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path: Path, ends: float) -> list[Path]:
     """The files with results. Maven's Failsafe and TestNG write other XML beside those
     called `TEST-`."""
     if path.is_symlink() or not path.is_dir():
         return [path]
+    found = []
     try:
-        found = [*itertools.islice(files.walk(path), _FILES + 1)]
+        for file in files.walk(path):
+            _require_time(ends)
+            if file.suffix == ".xml":
+                found.append(file)
     except RecursionError:
         raise _Unread("are too many folders, one in the other") from None
-    if len(found) > _FILES:
-        raise _Unread(f"are over {_FILES:,} files")
-    reports = sorted(file for file in found if file.suffix == ".xml")
-    if not reports:
+    if not found:
         raise _Unread("are a folder without an .xml file")
-    return [file for file in reports if file.name.startswith("TEST-")] or reports
+    reports = [file for file in found if file.name.startswith("TEST-")]
+    return sorted(reports or found)
 
 
-def _parse(path: Path, report: _Report, limit: int) -> int:
+def _parse(path: Path, report: _Report, limit: int, ends: float) -> int:
     """Tell `report` of each element in a file; no tree is built. The bytes that it has,
     at most `limit`."""
     from defusedxml import DTDForbidden
@@ -76,43 +84,39 @@ def _parse(path: Path, report: _Report, limit: int) -> int:
     file = files.open_regular(path)
     if file is None:
         raise _Unread("are no regular file that can be read")
-    parser, size, fed = DefusedXMLParser(target=report, forbid_dtd=True), 0, 0
+    parser = DefusedXMLParser(target=report, forbid_dtd=True)
+    size = 0
     try:
         with file:
             while piece := file.read(files.PIECE):
                 size += len(piece)
                 if size > limit:
                     raise _Unread(f"are over {_BYTES >> 20} MB")
-                piece = piece.translate(None, _CONTROL)
-                fed += len(piece)
-                parser.feed(piece)
-                if (
-                    fed - parser.parser.CurrentByteIndex > _TAG
-                    or len(parser.parser.intern) > _KINDS
-                ):
-                    raise _Unread(
-                        "are no JUnit XML: a tag is over 1 MB, or there are too many kinds"
-                    )
+                _require_time(ends)
+                parser.feed(piece.translate(None, _CONTROL))
             parser.close()
     except DTDForbidden:
         raise _Unread("hold a DOCTYPE, and no test runner writes one") from None
-    except (
-        ParseError,
-        ValueError,
-        LookupError,
-        OSError,
-    ) as error:  # LookupError: an encoding
+    except (ParseError, ValueError, LookupError, OSError) as error:
+        # LookupError: an encoding that there is not
         raise _Unread(f"are no JUnit XML: {text.one_line(str(error))}") from None
     return size
 
 
+def _require_time(ends: float) -> None:
+    if time.monotonic() > ends:
+        raise _Unread(f"take over {_SECONDS:.0f} seconds to read")
+
+
 @dataclass
 class _Test:
-    """A test while it is read: the kinds of elements in it, its status among them, and
-    what its failures say."""
+    """A test while it is read: the kinds of elements in it, its status among them, what
+    its failures say, and whether a failure would mean that a file of tests could not be
+    loaded."""
 
     name: str
     kinds: set[str]
+    stands_for_file: bool
     said: str = ""
 
 
@@ -129,55 +133,60 @@ class _Suite:
 
 
 class _Report:
-    """All tests so far, and where in a file the parser is, which calls the methods with
-    plain names."""
+    """All tests so far, and where in a file the parser is, which calls `start`, `data`
+    and `end`."""
 
     def __init__(self, root: Path) -> None:
-        tops = sorted(
-            {os.path.abspath(root), os.path.realpath(root)}, key=len, reverse=True
-        )
-        self._tops = [f"{scheme}{top}/" for scheme in ("file://", "") for top in tops]
+        tops = {os.path.abspath(root), os.path.realpath(root)}
+        self._tops = []
+        for top in sorted(tops, key=len, reverse=True):
+            self._tops += [f"file://{top}/", f"{top}/"]
         self._states: dict[str, int] = {}
         self._messages: dict[str, str] = {}
-        self._said = self._elements = self._depth = self._telling = 0
+        self._uncollected: list[str] = []
+        self._said = 0  # characters in messages
+        self._errors = 0  # that runs count, and no case shows
+        self._depth = 0
+        self._telling = 0  # failures that are open
         self._suites = [_Suite()]  # those that are open
         self._open: list[_Test] = []
 
     def tests(self) -> SingleTests:
         """What was found."""
-        found = [
-            [name for name, one in self._states.items() if one == state]
-            for state in range(3)
-        ]
-        failed = {name: self._messages.get(name, "") for name in found[_FAILED]}
-        unread = "" if self._states else "its results name no test"
-        return SingleTests(found[_PASSED], failed, found[_SKIPPED], unread)
+        if not self._states:
+            return SingleTests(unread="its results name no test")
+        found = SingleTests(uncollected=self._uncollected)
+        for name, state in self._states.items():
+            if state == _PASSED:
+                found.passed.append(name)
+            elif state == _SKIPPED:
+                found.skipped.append(name)
+            else:
+                found.failed[name] = self._messages.get(name, "")
+        if self._errors > 0:  # gotestsum, before Go 1.24
+            found.uncollected.append("a package that the results do not name")
+        return found
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         kind = _kind(tag)
-        self._count()
         self._depth += 1
-        if self._depth == 1 and kind not in ("testsuites", "testsuite"):
-            raise _Unread(
-                f"are no JUnit XML: they begin with <{text.one_line(kind, 60)}>"
-            )
-        if self._depth > _DEPTH:
-            raise _Unread(f"are no JUnit XML: over {_DEPTH} elements, one in the other")
+        if self._depth == 1:
+            self._root(kind, attributes)
         if kind == "testsuite":
-            name, file = self._suite(attributes), self._file(attributes)
+            name = _joined(self._suites[-1].name, self._title(attributes, "name"))
+            file = self._file(attributes)
             self._suites.append(_Suite(name, file, attributes.get("tests", "")))
         elif kind == "testcase":
-            self._open.append(
-                _Test(self._name(attributes), {attributes.get("status", "")} & _SKIPS)
-            )
+            self._open.append(self._test(attributes))
         elif self._open:
             self._open[-1].kinds.add(kind)
+            self._errors -= kind == "error"
             if kind in _FAILURES:
                 self._telling += 1
                 self.data(attributes.get("message", "") + "\n")
 
     def data(self, piece: str) -> None:
-        if self._telling and self._said < _MESSAGES:
+        if self._telling:
             self._open[-1].said = _ends(self._open[-1].said + piece, 4 * _MESSAGE)
 
     def end(self, tag: str) -> None:
@@ -190,35 +199,49 @@ class _Report:
         elif self._open and kind in _FAILURES:
             self._telling -= 1
 
-    def _count(self, *_: object) -> None:
-        """Whatever the parser tells takes time."""
-        self._elements += 1
-        if self._elements > _ELEMENTS:
-            raise _Unread(f"hold over {_ELEMENTS:,} elements")
+    def _root(self, kind: str, attributes: Mapping[str, str]) -> None:
+        """What the first element says of the whole."""
+        if kind not in ("testsuites", "testsuite"):
+            name = text.one_line(kind, 60)
+            raise _Unread(f"are no JUnit XML: they begin with <{name}>")
+        errors = attributes.get("errors", "")
+        if kind == "testsuites" and errors.isdecimal():
+            self._errors += int(errors[:9])
 
-    comment = pi = start_ns = _count
+    def _test(self, attributes: Mapping[str, str]) -> _Test:
+        """A test, with what it is called in every run and place: its file, its class,
+        or else the suites that it is in, and its name."""
+        file = self._file(attributes)
+        owner = self._title(attributes, "classname") or self._suites[-1].name
+        title = self._part(attributes, "name")
+        name = _joined(file, owner, title) or "(no name)"
+        status = {attributes.get("status", "")} & _SKIPS
+        # pytest and Go leave the class of a module or package empty
+        of_none = attributes.get("classname") == "" and not attributes.get("file")
+        of_file = owner == "Test suite failed to run" or _FILE.fullmatch(title)
+        return _Test(name, status, of_none or bool(of_file))
 
     def _add(self, test: _Test) -> None:
         """A name that stands there twice is as its worst. What is skipped may have
         failed: a `todo`."""
-        state = (
-            _SKIPPED
-            if test.kinds & _SKIPS
-            else _FAILED
-            if test.kinds & _FAILURES
-            else _PASSED
-        )
+        state = _PASSED
+        if test.kinds & _SKIPS:
+            state = _SKIPPED
+        elif test.kinds & _FAILURES:
+            state = _FAILED
         self._states[test.name] = max(state, self._states.get(test.name, _PASSED))
         if state == _PASSED:
             self._suites[-1].passed.append(test.name)
-        else:
-            self._suites[-1].others += 1
-        if len(self._states) > _TESTS:
-            raise _Unread(f"name over {_TESTS:,} tests")
-        if state == _FAILED and self._said < _MESSAGES:
-            said = _ends(self._plain(text.clean(test.said)).strip(), _MESSAGE)
+            return
+        self._suites[-1].others += 1
+        if state == _SKIPPED or test.name in self._messages:
+            return
+        if test.stands_for_file:
+            self._uncollected.append(test.name)
+        said = _ends(self._plain(text.clean(test.said)).strip(), _MESSAGE)
+        if self._said < _MESSAGES:
             self._said += len(said)
-            self._messages.setdefault(test.name, said)
+            self._messages[test.name] = said
 
     def _close(self, suite: _Suite) -> None:
         """Where a suite counts no more tests than those that did not pass, the others
@@ -227,31 +250,20 @@ class _Report:
             for name in suite.passed:
                 self._states[name] = max(_SKIPPED, self._states[name])
 
-    def _name(self, attributes: Mapping[str, str]) -> str:
-        """What a test is called in every run and place: its file, its class, or else
-        the suites that it is in, and its name."""
-        owner = self._part(attributes, "classname")
-        owner = self._suites[-1].name if owner in _NO_CLASS else owner
-        return (
-            _joined(self._file(attributes), owner, self._part(attributes, "name"))
-            or "(no name)"
-        )
-
-    def _suite(self, attributes: Mapping[str, str]) -> str:
-        """The names of a suite and of those around it."""
-        name = self._part(attributes, "name")
-        return _joined(self._suites[-1].name, "" if name in _NO_CLASS else name)
-
     def _file(self, attributes: Mapping[str, str]) -> str:
         """The file that they name, if it is in the place, else that of the suite around
         them."""
         name = self._part(attributes, "file")
         return self._suites[-1].file if not name or name.startswith("/") else name
 
+    def _title(self, attributes: Mapping[str, str], key: str) -> str:
+        """What they call a class or a suite, if it says anything."""
+        name = self._part(attributes, key)
+        return "" if name in _NO_CLASS else name
+
     def _part(self, attributes: Mapping[str, str], key: str) -> str:
-        return " ".join(
-            text.clean(_short(self._plain(attributes.get(key, "")))).split()
-        )
+        said = _short(self._plain(attributes.get(key, "")))
+        return " ".join(text.clean(said).split())
 
     def _plain(self, said: str) -> str:
         """The same without secrets and without the folder of the place."""
@@ -268,29 +280,24 @@ def _kind(tag: str) -> str:
 def _joined(*parts: str) -> str:
     """The name that they make together; a part with which the next one begins is left
     out."""
-    named = itertools.pairwise([*filter(None, parts), ""])
-    return _short(" > ".join(part for part, after in named if not _begins(after, part)))
+    kept = []
+    for part, after in itertools.pairwise([*filter(None, parts), ""]):
+        begins = after.startswith(part) and not after[len(part) :][:1].isalnum()
+        if not begins:
+            kept.append(part)
+    return _short(" > ".join(kept))
 
 
 def _short(name: str) -> str:
     """A name; if it is long, its beginning and a hash, as two that begin alike stay
     two."""
-    return (
-        name
-        if len(name) <= _NAME
-        else f"{name[:_NAME]}... {files.digest(name.encode())}"
-    )
-
-
-def _begins(line: str, part: str) -> bool:
-    """Whether `line` is `part`, or that and more words."""
-    return line.startswith(part) and not line[len(part) : len(part) + 1].isalnum()
+    if len(name) <= _NAME:
+        return name
+    return f"{name[:_NAME]}... {files.digest(name.encode())}"
 
 
 def _ends(said: str, size: int) -> str:
     """What was said; of more than `size` characters the beginning and the end."""
-    return (
-        said
-        if len(said) <= size
-        else f"{said[: size // 2]}\n[cut here]\n{said[-size // 2 :]}"
-    )
+    if len(said) <= size:
+        return said
+    return f"{said[: size // 2]}\n[cut here]\n{said[-size // 2 :]}"

@@ -1,0 +1,269 @@
+"""From checks to evidence: what runs again and why, by a runner that says what stands
+in a table, and counts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from _ralph.checks import evidence as module
+from _ralph.checks.evidence import Evidence, Question, gather, up_to
+from _ralph.checks.results import Own, Results
+from _ralph.checks.suite import Kind
+from _ralph.model import Check, CheckResult, Outcome
+from tests.checks import scripted
+
+LINT, SUITE, OWN = Check("lint", "lint"), Check("suite", "suite", results="junit"), Check("own", "own")  # fmt: skip
+PROGRAM = (LINT, SUITE, OWN)
+
+
+class Room:
+    """Runs checks as a table says: for each commit, `NAME RUN; RUN, NAME ...`. The last
+    run of a check is as all that follow. For `suite` a run is what
+    `scripted.run` reads, for others + or -."""
+
+    def __init__(self, **commits: str) -> None:
+        self.results = Results(Path("unused"), "", lambda commit: commit)
+        self.calls: list[str] = []
+        self.left: dict[tuple[str, str], list[str]] = {}
+        for commit, rows in commits.items():
+            for row in filter(None, map(str.strip, rows.split(","))):
+                name, _, runs = row.partition(" ")
+                self.left[commit, name] = [run.strip() for run in runs.split(";")]
+
+    def run(
+        self, commit: str, checks: Sequence[Check], label: str, again: bool
+    ) -> list[CheckResult]:
+        self.calls.append(" ".join([commit, *(check.command for check in checks)]))
+        if (commit, "setup") in self.left:
+            return [CheckResult("setup", "make deps", False, 1)]
+        due = checks if again else self.results.missing(commit, checks)
+        for check in due:
+            known = self.left.get((commit, check.command), ["+"])
+            words = known.pop(0) if len(known) > 1 else known[0]
+            result = CheckResult(check.name, check.command, words == "+", 1)
+            if check.results:
+                result = scripted.run(words, check.command)
+            self.results.add(commit, [result])
+        return self.results.recalled(commit, checks)
+
+    def ask(self, **more: Any) -> list[Evidence]:
+        """The evidence for the candidate `new`, made on `tip`, whose own checks ran
+        there before the work."""
+        first = self.run("tip", PROGRAM, "", False)
+        green = {one.command: one.ok for one in first if one.command == "own"}
+        self.calls.clear()
+        given: dict[str, Any] = {
+            "candidate": "new",
+            "tip": "tip",
+            "program": PROGRAM,
+            "plan": PROGRAM[:2],
+            "own": {"own"},
+            "began": Own("tip", green),
+            "run": self.run,
+            "runs": self.results.runs,
+            "ancestors": lambda _: [f"p{number}" for number in range(1, 20)],
+        }
+        return gather(Question(**given | more))
+
+    @property
+    def steps(self) -> str:
+        """What ran after the candidate and the tip."""
+        return ", ".join(self.calls[2:])
+
+
+# Runs on the tip, on the candidate, and on ancestors of the tip (p1 the newest), as
+# `Room` reads them; `last` for the task's last attempt, `killed` for an agent that did
+# not end well. What runs more than once, what is then red and binds, what turned green.
+TABLE = """
+suite a+, own -             | suite a+, own +                    |                  ->                                 : : own
+suite a+, own -             | suite a+, own -                    |                  ->                                 : own :
+suite a+, own -             | suite a+, own -                    | last             -> new lint suite own              : own :
+suite a+, own -             | suite a+, own -; +                 | last             -> new lint suite own              : :
+suite a+, own -             | suite a-; a+, own +                |                  -> new lint suite                  : : own
+suite a+, own -             | suite a-, own +                    |                  -> new lint suite                  : suite : own
+suite a+; a-, own -         | suite a-, own +                    | last             -> new lint suite, tip lint suite  : : own
+suite a+, own -             | suite b+, own +                    |                  -> new lint suite, tip lint suite  : suite : own
+suite a+ t1+; a+ t2+, own - | suite a+ t3+; a+ t4+, own +        |                  -> new lint suite, tip lint suite  : : own
+suite a+, own -             | suite none, own +                  |                  ->                                 : suite : own
+suite a+, own -             | suite a-, own -                    |                  ->                                 : suite own :
+suite a+ b-, own -          | suite a+ b-, own +                 |                  ->                                 : : own
+suite a+ b-, own +          | suite a+ b+                        |                  ->                                 : : suite
+lint +, own -               | lint -, own +                      |                  ->                                 : lint : own
+lint +, own -               | lint -, own +                      | last             -> new lint, tip lint              : lint : own
+lint +; -, own -            | lint -, own +                      | last             -> new lint, tip lint              : : own
+lint +, own -               | lint -; +, own +                   | last             -> new lint                        : : own
+lint -, own -               | lint -, own +                      | last             ->                                 : : own
+lint -, suite a+, own -     | lint -, suite a-, own +            |                  -> new lint suite                  : suite : own
+suite a+ b-, own +          | suite a+ b+                        | killed           -> tip lint suite                  : : suite
+suite a+ b-; b+ a+, own +   | suite a+ b+                        | killed           -> tip lint suite                  : :
+own -; +                    | own +                              | killed           -> tip lint suite own              : :
+own -                       | own +                              | killed           -> tip lint suite own              : : own
+own -                       | own -                              | killed           ->                                 : own :
+suite none, own -           | suite a-, own +                    | p1 suite a+      -> p1 lint suite, new lint suite   : suite : own
+suite none, own -           | suite a+, own +                    | p1 suite none, p2 suite a+ x!, p3 suite a+ -> p1 lint suite, p2 lint suite, p3 lint suite : : own
+suite x!, own -             | suite a-, own +                    | p1 suite a-      -> p1 lint suite, p2 lint suite, p3 lint suite, p4 lint suite, p5 lint suite, p6 lint suite, p7 lint suite, p8 lint suite, p9 lint suite, p10 lint suite : : own
+suite none, own -           | suite none, own +                  |                  ->                                 : : own
+suite none, own -           | lint -, suite a-, own +            | p1 suite a+      ->                                 : lint : own
+suite a+ exit 3, own -      | suite a+ exit 3, own +             |                  ->                                 : : own
+suite a+ exit 3, own -      | suite none, own +                  |                  ->                                 : suite : own
+suite a+ exit 3, own -      | suite a- exit 3, own +             |                  -> new lint suite                  : suite : own
+"""  # fmt: skip
+ROWS = TABLE.strip("\n").splitlines()
+
+
+def asked(row: str) -> tuple[Room, list[Evidence]]:
+    tip, new, more = (part.strip() for part in row.partition("->")[0].split("|"))
+    earlier: dict[str, str] = {f"p{number}": "suite none" for number in range(1, 20)}
+    for words in more.split(","):
+        commit, _, said = words.strip().partition(" ")
+        if said:
+            earlier[commit] = said
+    room = Room(tip=tip, new=new, **earlier)
+    outcome = Outcome.FAILED if more == "killed" else Outcome.DONE
+    return room, room.ask(gives_up=more == "last", outcome=outcome)
+
+
+def said(row: str) -> str:
+    room, evidence = asked(row)
+    red = " ".join(one.result.name for one in evidence if one.red)
+    turned = " ".join(one.result.name for one in evidence if one.turned)
+    return f"{room.steps} : {red} : {turned}"
+
+
+def wanted(row: str) -> str:
+    return " : ".join(part.strip() for part in row.partition("->")[2].split(":"))
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_what_runs_again_and_what_comes_of_it(row: str) -> None:
+    assert said(row) == wanted(row)
+
+
+MUTANTS = {
+    "red is red": ("return self.binds and not self.result.ok", "return not self.result.ok"),
+    "the first run counts": ("if first and not first.ok:", "if False:"),
+    "nothing runs again": ("if not (by_tests or gives_up):", "if True:"),
+    "all that is red runs again": ("if not (by_tests or gives_up):", "if False:"),
+    "the parent is not asked what is gone": ("if gone or (", "if ("),
+    "the parent is not asked what it is red by": ("(gives_up and not one.own)", "False"),
+    "a killed agent is trusted": ("question.outcome is not Outcome.DONE", "False"),
+    "nothing before the tip counts": ("FURTHEST = 10", "FURTHEST = 0"),
+    "an ancestor is asked whatever is red": ("if by_tests:  #", "if True:  #"),
+    "an ancestor is asked though nothing is reported": (" or not one.tests.kinds:", ":"),
+    "flaky is evidence": ("was_red and self.result.ok and not self.flaky", "was_red and self.result.ok"),
+    "silence does not bind": ("(self.tests.breaks or self.tests.silent)", "self.tests.breaks"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_table_sees(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = MUTANTS[name]
+    source = Path(module.__file__).read_text("utf-8")
+    assert source.count(old) == 1, name
+    broken = ModuleType("broken")
+    monkeypatch.setitem(sys.modules, "broken", broken)  # dataclasses look there
+    exec(compile(source.replace(old, new), "evidence.py", "exec"), broken.__dict__)
+    monkeypatch.setitem(globals(), "gather", broken.gather)
+    assert any(said(row) != wanted(row) for row in ROWS), name
+
+
+def test_what_is_known_runs_once() -> None:
+    room, _ = asked(ROWS[0])
+    assert room.calls == ["new lint suite own", "tip lint suite"]
+    assert len(room.results.runs("tip", "suite")) == 1
+
+
+def test_an_idle_agent_s_candidate_is_the_tip() -> None:
+    room = Room(tip="suite a+ b-, own -")
+    found = room.ask(candidate="tip", gives_up=True)
+    assert room.calls == ["tip lint suite own", "tip lint suite own"]  # own is red
+    assert [one.result.ok for one in found] == [True, True, False]
+    assert not any(one.turned for one in found)
+
+
+def test_a_red_setup_is_the_only_result() -> None:
+    room = Room(new="setup -")
+    (only,) = room.ask()
+    assert only.result.name == "setup" and only.red and not only.guards
+    assert room.calls == ["new lint suite own"]
+
+
+def test_an_examination_that_is_cut_short_is_red() -> None:
+    """Also where the first check is green."""
+    room = Room()
+
+    def cut(*given: Any) -> list[CheckResult]:
+        return room.run(*given)[:1] if given[0] == "new" else room.run(*given)
+
+    found = room.ask(run=cut)
+    assert [one.result.outcome for one in found[1:]] == ["did not run (0.0 s)"] * 2
+    assert [one.red for one in found] == [False, True, True]
+
+
+def test_a_task_may_remove_tests_that_it_changes_by_allow_and_else_is_told_how() -> (
+    None
+):
+    for allow, changed, tests, wanted in (
+        ((), ["a.py"], [], '"allow": ["a.py"]'),
+        ((), ["a.py", "tests/test_a.py"], ["tests/test_a.py"], '"allow": ["tests/test_a.py"]'),
+        (("tests/**",), ["a.py"], [], '"allow": ["a.py"]'),
+        (("tests/**",), ["tests/test_a.py"], ["tests/test_a.py"], ""),
+        (("setup.cfg",), ["setup.cfg"], ["setup.cfg"], "1 gone: b"),  # settings of a runner
+    ):  # fmt: skip
+        room = Room(tip="suite a+ b+, own -", new="suite a+")
+        suite = room.ask(allow=allow, changed=changed, tests=tests)[1]
+        assert suite.red is bool(wanted) and wanted in suite.result.outcome
+        if not wanted:
+            assert suite.tests and suite.tests.names(Kind.LET_GO) == ["b"]
+            assert len(room.calls) == 2
+
+
+def test_what_was_red_in_an_own_check_must_run() -> None:
+    own = replace(OWN, results="junit")
+    for now, red in (("a+ bo", True), ("a+ b+", False), ("a+", True)):
+        room = Room(tip="suite a+")
+        room.results.add("tip", [scripted.run("a+ b-", "own")])
+        room.results.add("new", [scripted.run(now, "own")])
+        found = room.ask(program=(LINT, SUITE, own), changed=["a.py"])
+        assert found[2].red is red
+        assert ("red before the work, and not run now: b" in found[2].result.outcome) is red  # fmt: skip
+
+
+def test_a_check_of_a_passed_task_that_must_be_kept_binds() -> None:
+    kept = Check("kept", "kept")
+    room = Room(tip="kept -, own -", new="kept -")
+    found = room.ask(program=(LINT, SUITE, kept, OWN))
+    assert [one.red for one in found] == [False, False, True, False]
+
+
+def test_what_landed_meanwhile_is_no_evidence_for_a_killed_agent() -> None:
+    room = Room(first="own -")
+    room.run("first", PROGRAM, "", False)
+    began = Own("first", {"own": False})
+    assert room.ask(began=began)[2].turned is False  # it is green on the tip
+    room = Room(tip="own -")
+    found = room.ask(began=began, outcome=Outcome.TIMED_OUT)
+    assert found[2].turned and found[2].base is False
+
+
+def test_a_program_that_was_missing_is_not_flaky() -> None:
+    room = Room(tip="own -", new="own +")
+    room.results.add("new", [CheckResult("own", "own", False, 127, missing="tool")])
+    found = room.ask()
+    assert found[2].turned and not found[2].flaky
+
+
+@pytest.mark.parametrize(
+    ("last", "program"),
+    [("", ""), ("a", "a"), ("b", "ab"), ("ba", "ab"), ("c", "abc"), ("x", "")],
+)
+def test_the_program_up_to_a_check(last: str, program: str) -> None:
+    checks = [Check(name, name) for name in "abc"]
+    assert "".join(check.name for check in up_to(checks, [*last])) == program

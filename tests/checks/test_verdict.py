@@ -1,0 +1,402 @@
+"""What an attempt is worth: the table of what passes, one line a case, and what breaks
+it; what binds, and what is evidence; what blocks a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from _ralph.checks.evidence import Evidence
+from _ralph.checks.judge import Answer
+from _ralph.checks.suite import Comparison, Kind
+from _ralph.checks.verdict import Case, Decision, after_judge, decide, reason_to_block
+from _ralph.model import AgentResult, Check, CheckResult, Outcome, Verdict
+
+GREEN, RED = True, False
+SIGNS = {"+": GREEN, "-": RED, "?": None}
+
+
+def result(name: str, ok: bool) -> CheckResult:
+    return CheckResult(name, name, ok, 0 if ok else 1, 0.1)
+
+
+# How the agent ended (`silent`: without a word or a token); the candidate's files:
+# `differ`, `same`, or `left-out` (all that was changed is no part of the work); the
+# checks: `green`, `red`, `unproved` (nothing binds, and nothing turned green), `cut`
+# (the examination was cut short) before the last of them, or before the first
+# (`empty`); `turned` where one of its own was red before the work and is green now.
+TABLE = """
+done          differ    green                -> passed
+done          differ    green       turned   -> passed
+done          differ    red                  -> failed
+done          differ    red         turned   -> failed
+done          differ    unproved             -> failed
+done          differ    cut                  -> failed
+done          differ    cut         turned   -> failed
+done          differ    empty                -> failed
+done          same      green                -> no-op
+done          same      green       turned   -> no-op
+done          same      red                  -> failed
+done          same      red         turned   -> failed
+done          same      unproved             -> failed
+done          same      empty                -> failed
+done          left-out  green                -> failed
+done          left-out  red                  -> failed
+done silent   differ    green                -> passed
+done silent   same      green                -> no-op
+done silent   same      red                  -> failed
+
+failed        differ    green                -> failed
+failed        differ    green       turned   -> passed
+failed        differ    red                  -> failed
+failed        differ    red         turned   -> failed
+failed        differ    unproved             -> failed
+failed        differ    cut         turned   -> failed
+failed        same      green                -> failed
+failed        same      green       turned   -> failed
+failed        same      red                  -> failed
+failed        left-out  green                -> failed
+
+timed-out     differ    green                -> timed-out
+timed-out     differ    green       turned   -> passed
+timed-out     differ    red                  -> timed-out
+timed-out     differ    red         turned   -> timed-out
+timed-out     differ    unproved             -> timed-out
+timed-out     differ    empty                -> timed-out
+timed-out     same      green       turned   -> timed-out
+timed-out     same      red                  -> timed-out
+timed-out     left-out  green                -> timed-out
+timed-out silent differ green                -> timed-out
+timed-out silent differ green       turned   -> passed
+timed-out silent same   green                -> limited
+timed-out silent same   red                  -> limited
+
+limited       differ    green                -> limited
+limited       differ    green       turned   -> passed
+limited       differ    red         turned   -> limited
+limited       same      green                -> limited
+limited       same      empty                -> limited
+limited       left-out  green                -> limited
+
+unavailable   differ    green                -> unavailable
+unavailable   differ    green       turned   -> passed
+unavailable   differ    red                  -> unavailable
+unavailable   same      green                -> unavailable
+
+interrupted   differ    green                -> interrupted
+interrupted   differ    green       turned   -> passed
+interrupted   differ    red         turned   -> interrupted
+interrupted   differ    cut         turned   -> interrupted
+interrupted   same      green       turned   -> interrupted
+"""
+ROWS = [row for row in TABLE.splitlines() if row]
+PROGRAM = [Check(name, name) for name in ("suite", "own", "last")]
+Decide = Callable[[Case], Decision]
+
+
+def case(row: str) -> Case:
+    """What a row of the table says."""
+    words = row.partition("->")[0].split()
+    suite = result("suite", not {"red", "unproved"} & {*words})
+    evidence = [Evidence(suite, base="unproved" not in words)]
+    if "turned" in words:
+        evidence.append(Evidence(result("own", GREEN), own=True, first=RED))
+    elif "unproved" not in words:
+        evidence.append(Evidence(result("own", GREEN), own=True, first=GREEN))
+    program = PROGRAM[: len(evidence)]
+    if "cut" in words:
+        program = PROGRAM
+    if "empty" in words:
+        evidence = []
+    return Case(
+        result=AgentResult(Outcome(words[0]), "why", active="silent" not in words),
+        changed="differ" in words,
+        program=program,
+        evidence=evidence,
+        left_out=["a protected file"] if "left-out" in words else [],
+    )
+
+
+def disagreements(decider: Decide) -> list[str]:
+    """The rows for which `decider` says something else than the table."""
+    rows = [(row, row.rpartition(" ")[2]) for row in ROWS]
+    return [row for row, wanted in rows if decider(case(row)).verdict != wanted]
+
+
+def test_no_results_pass_nothing() -> None:
+    """A candidate that is red, of which the examination was cut short."""
+    for turned in ("", "turned"):
+        for judge in (False, True):
+            one = replace(case(f"done differ empty {turned}"), judge=judge)
+            decision = decide(one)
+            assert decision.verdict is Verdict.FAILED
+            assert decision.reason == "suite did not run"
+
+
+def test_the_table() -> None:
+    assert disagreements(decide) == []
+
+
+def test_the_table_has_every_outcome_and_every_verdict() -> None:
+    assert {row.split()[0] for row in ROWS} == set(Outcome)
+    said = {row.rpartition(" ")[2] for row in ROWS}
+    assert said == set(Verdict) - {Verdict.CONFLICT}  # known before there are checks
+    assert len({" ".join(row.split()) for row in ROWS}) == len(ROWS)
+
+
+def test_only_a_pass_goes_without_a_reason() -> None:
+    for row in ROWS:
+        decision = decide(case(row))
+        assert bool(decision.reason) == (decision.verdict is not Verdict.PASSED), row
+
+
+def seen(one: Case, **change: Any) -> Case:
+    """The same with all evidence changed in one way."""
+    return replace(one, evidence=[replace(known, **change) for known in one.evidence])
+
+
+# Rules that somebody could write; the table must tell each from the right one.
+MUTANTS: dict[str, Decide] = {
+    "believes the agent": lambda one: decide(
+        replace(seen(one, result=result("x", GREEN)), program=(), judge=True)
+    ),
+    "believes a red check": lambda one: decide(seen(one, result=result("x", GREEN))),
+    "a green check is enough": lambda one: decide(replace(one, changed=True)),
+    "a check that turned is enough": lambda one: (
+        Decision(Verdict.PASSED) if any(e.turned for e in one.evidence) else decide(one)
+    ),
+    "a killed agent is not trusted": lambda one: decide(seen(one, first=None)),
+    "a killed agent is trusted": lambda one: decide(
+        replace(one, result=AgentResult(Outcome.DONE))
+    ),
+    "nothing need bind": lambda one: decide(replace(one, judge=True)),
+    "checks may be missing": lambda one: decide(replace(one, program=())),
+    "what is left out is nothing": lambda one: decide(replace(one, left_out=())),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_table_catches(mutant: str) -> None:
+    assert disagreements(MUTANTS[mutant])
+
+
+@pytest.mark.parametrize(
+    ("row", "wanted"),
+    [
+        ("done same green", "failed"),
+        ("done same red", "failed"),
+        ("done left-out green", "failed"),
+        ("done differ green", "passed"),
+        ("done differ red", "failed"),
+    ],
+)
+def test_denied_commands_are_the_reason_only_where_nothing_was_done(
+    row: str, wanted: str
+) -> None:
+    one = case(row)
+    one.result.denials = ["npm test"]
+    decision = decide(one)
+    nothing_done = "differ" not in row
+    assert decision.verdict == wanted and decision.denied is nothing_done
+    assert ("npm test" in decision.reason) is nothing_done
+
+
+# ---------------------------------------------------------------- what binds, and what is evidence
+
+# Each check: what it was on the tip and is now, for one of the task's own what it was
+# before its first attempt, too; + green, - red, ? not known. `f` is flaky; behind a
+# slash, what became of single tests. Then what an agent that ended well gets, what it
+# gets if it was killed, and what is red beside a pass.
+BINDS = """
+suite:++                      -> weak       timed-out
+suite:+-                      -> failed     timed-out
+suite:-+                      -> passed     timed-out
+suite:--                      -> failed     timed-out
+suite:?+                      -> failed     timed-out
+suite:-+f                     -> failed     timed-out
+suite:-- lint:-+              -> passed     timed-out  suite
+suite:-- lint:++              -> weak       timed-out  suite
+suite:++ own:-?+              -> passed     passed
+suite:++ own:+?+              -> weak       timed-out
+suite:++ own:??+              -> weak       timed-out
+suite:++ own:-?-              -> failed     timed-out
+suite:+- own:-?+              -> failed     timed-out
+suite:?- own:-?+              -> failed     timed-out
+suite:-- own:-?+              -> passed     passed     suite
+suite:++ own:-++              -> weak       timed-out
+suite:++ own:--+              -> passed     passed
+suite:++ own:-+-              -> failed     timed-out
+suite:-+ own:+?+              -> passed     timed-out
+suite:++ own:-?+f             -> weak       timed-out
+own:-?- hook:?+               -> failed     timed-out
+own:-?+ hook:?-               -> failed     timed-out
+setup:?-                      -> failed     timed-out
+suite:-- hook:?+              -> failed     timed-out
+suite:++/green                -> weak       timed-out
+suite:++/green,old            -> weak       timed-out
+suite:++/green,turned         -> passed     passed
+suite:+-/green,failed         -> failed     timed-out
+suite:--/skipped              -> failed     timed-out
+suite:--/gone,turned          -> failed     timed-out
+suite:--/silent               -> failed     timed-out
+suite:--/green                -> weak       timed-out  suite
+suite:--/turned               -> passed     passed     suite
+suite:--/new                  -> failed     timed-out
+suite:-+/new                  -> weak       timed-out
+suite:-+/green,new            -> weak       timed-out
+suite:-+/green                -> passed     timed-out
+suite:++/recovered            -> passed     timed-out
+suite:++/recovered,muted      -> weak       timed-out
+suite:++/recovered,dropped    -> weak       timed-out
+suite:++/recovered,dropped,added -> passed  timed-out
+suite:++/green,flaky          -> weak       timed-out
+suite:++/green,turned,lost    -> weak       weak
+suite:++/green,turned,unloaded -> weak      weak
+"""
+
+
+def known(word: str) -> Evidence:
+    """What is known of a check, as a word of the table says."""
+    name, _, rest = word.partition(":")
+    signs, _, said = rest.partition("/")
+    flags = [flag for flag in said.split(",") if flag]
+    tests = Comparison(
+        {Kind(flag): [f"t-{flag}"] for flag in flags if flag in {*Kind}},
+        uncollected=["t-unloaded"] if "unloaded" in flags else [],
+        silent="silent" in flags,
+        recovered="recovered" in flags,
+    )
+    base, now = (SIGNS[sign] for sign in signs.rstrip("f")[-2:])
+    return Evidence(
+        result(name, bool(now)),
+        own=name == "own",
+        base=base,
+        first=SIGNS[signs[0]] if name == "own" else None,
+        flaky=signs.endswith("f"),
+        tests=tests if flags else None,
+    )
+
+
+def decided(words: str, **more: Any) -> Decision:
+    """What an agent gets that ended well and changed something."""
+    evidence = [known(word) for word in words.split()]
+    given: dict[str, Any] = {
+        "result": AgentResult(Outcome.DONE, active=True),
+        "changed": True,
+        "program": [],
+        "evidence": evidence,
+    }
+    return decide(Case(**given | more))
+
+
+@pytest.mark.parametrize("row", BINDS.strip("\n").splitlines())
+def test_what_binds_and_what_is_evidence(row: str) -> None:
+    words, _, wanted = row.partition("->")
+    well = decided(words)
+    killed = decided(words, result=AgentResult(Outcome.TIMED_OUT, active=True))
+    said = ["weak" if one.weak else str(one.verdict) for one in (well, killed)]
+    if well.verdict is Verdict.PASSED:
+        said += well.beside
+    assert said == wanted.split()
+
+
+def test_what_a_person_should_know_is_said() -> None:
+    told = {
+        "own:-?+f": "flaky, red and green on the same files: own",
+        "suite:++/green,flaky": "flaky, red and green on the same files: t-flaky",
+        "suite:++/let go": "1 test gone, as `allow` lets it: t-let go",
+        "suite:++/lost": "1 test green on an earlier commit, and not run: t-lost",
+        "suite:++/unloaded": "cannot be loaded, and tests nothing: t-unloaded",
+    }
+    for words, notice in told.items():
+        evidence = [known(words)]
+        assert decided("", evidence=evidence).notices == [notice]
+    assert decided("suite:++/green,flaky own:-?+f").flaky == ["t-flaky", "own"]
+    ignored = "x is ignored by git and not part of the work"
+    assert decided("suite:+-", ignored=["x"]).notices == [ignored]
+    assert decided("suite:++", ignored=["x"]).notices == []
+
+
+def test_where_nothing_binds_the_reason_says_what_helps() -> None:
+    assert "(suite); add a check to this task" in decided("suite:--").reason
+    assert "add a check to this task" in decided("").reason
+    for words in ("suite:--", ""):
+        judged = decided(words, judge=True)
+        assert judged.verdict is Verdict.PASSED and judged.weak
+
+
+def test_work_that_was_all_left_out_is_told_with_what_lets_it_in() -> None:
+    left = ["tests/a.py", "conftest.py (new and protected)", "prd.json (a copy)"]
+    given: Any = {"left_out": left, "protected": ["tests/a.py", "conftest.py"]}
+    failed = decided("suite:++", changed=False, **given)
+    assert failed.verdict is Verdict.FAILED and "prd.json" in failed.reason
+    assert '"allow": ["tests/a.py", "conftest.py"]' in failed.reason
+    copy = decided("suite:++", changed=False, left_out=left[2:])
+    assert copy.verdict is Verdict.FAILED and "allow" not in copy.reason
+    assert decided("suite:++", **given).verdict is Verdict.PASSED
+
+
+def test_the_reason_names_the_first_red_check_or_the_files() -> None:
+    assert decided("suite:+- own:-?-").reason == "suite failed with exit 1 (0.1 s)"
+    idle = decided("suite:+-", changed=False)
+    assert idle.reason == "it changed nothing: suite failed with exit 1 (0.1 s)"
+    naming = decided("", program=PROGRAM, naming=["run.sh"])
+    assert naming.verdict is Verdict.FAILED
+    place = "names a checkout of ralph, which a clone does not have"
+    assert naming.reason == f"run.sh {place}"
+    words = AgentResult(Outcome.DONE, text="I looked.\nIt is there already.\n")
+    assert "It is there already." in decided("suite:++", changed=False, result=words).reason  # fmt: skip
+
+
+# ---------------------------------------------------------------- the judge, and what blocks
+
+
+@pytest.mark.parametrize(
+    ("outcome", "answer", "verdict", "reason"),
+    [
+        ("done", Answer(), "passed", ""),
+        ("done", Answer(["fast: no"]), "failed", "the judge says no: fast: no"),
+        ("done", Answer(unreadable="what?"), "failed", "the judge says no: what?"),
+        ("failed", Answer(), "failed", "the judge did not finish: why"),
+        ("timed-out", Answer(), "failed", "the judge did not finish: why"),
+        ("limited", Answer(), "limited", "the judge: why"),
+        ("unavailable", Answer(), "unavailable", "the judge: why"),
+        ("interrupted", Answer(), "interrupted", "the judge: why"),
+    ],
+)
+def test_a_judge_can_only_take_a_pass_away(
+    outcome: str, answer: Answer, verdict: str, reason: str
+) -> None:
+    weak = Decision(Verdict.PASSED, weak=True, notices=["x"])
+    judge = AgentResult(Outcome(outcome), "why", active=True)
+    decision = after_judge(weak, judge, answer)
+    assert (decision.verdict, decision.reason) == (verdict, reason)
+    assert decision.weak is (verdict == "passed") and decision.notices == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "given", "why"),
+    [
+        ("failed", {}, ""),
+        ("failed", {"attempts": 3}, "3 failed attempts, the last: red"),
+        ("timed-out", {"attempts": 1, "most": 1}, "1 failed attempt, the last: red"),
+        ("passed", {"attempts": 3, "spent": "its limit"}, ""),
+        ("passed", {"never": "hooks refuse"}, "hooks refuse"),
+        ("failed", {"spent": "its limit"}, "its limit, the last attempt: failed: red"),
+        ("limited", {"spent": "its limit"}, "its limit, the last attempt: limited: red"),
+        ("limited", {"attempts": 3}, ""),
+        ("conflict", {"attempts": 3}, ""),
+        ("interrupted", {"interruptions": 2, "attempts": 3}, ""),
+        ("interrupted", {"interruptions": 3}, "interrupted 3 times in a row, the last: red"),
+        ("failed", {"asks": "which?", "attempts": 3}, "it asks: which?"),
+        ("no-op", {}, ""),
+        ("no-op", {"no_op_before": True}, "already done? two attempts changed nothing"),
+        ("failed", {"no_op_before": True}, ""),
+    ],
+)  # fmt: skip
+def test_what_blocks_a_task(verdict: str, given: dict[str, Any], why: str) -> None:
+    found = reason_to_block(Verdict(verdict), "red", **given)
+    assert found.startswith(why) and bool(found) is bool(why)
