@@ -13,25 +13,20 @@
 """ralph: picks the next failing task from prd.json, hands it to an agent, checks the
 work itself.
 
-Read it from the top: `run_loop` is a night, `run_attempt` an attempt; the commands
-follow. Both are told in _ralph/loop, and an attempt goes through these modules, in this
-order: rounds (the next task), before (what must be known before an agent is paid),
-attempt (the agent, between two snapshots), train (the queue for the clean rooms),
-candidate (the work on the tip of the branch), commit (hooks), checking, room and exact
-(where checks run), verdict (what passes), landing (the branch, the log, the plan).
-Agents and checks run in processes of their own: worker and pool.
+Read it from the top: `run_loop` is the life of a loop, of which a run has one or
+several under a supervisor; the commands follow. What happens before and after is told in
+_ralph/loop (supervisor, recover, claim, final), what passes in _ralph/checks.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from _ralph import __version__
-from _ralph.errors import Exit, RalphError, Stop, translate
+from _ralph.errors import Exit, Stop, translate
 
 try:
     import click
@@ -40,68 +35,55 @@ try:
 except ModuleNotFoundError as error:  # a vendored copy
     sys.exit(f"ralph: {translate(error)}")
 
-TYPE_CHECKING = False
-if (
-    TYPE_CHECKING
-):  # everything but click is imported where it is used: `--help` stays quick
-    from _ralph.loop.jobs import Attempt
-    from _ralph.loop.run import Run
+if TYPE_CHECKING:  # everything but click is imported where it is used
+    from _ralph.checks.results import Results
+    from _ralph.loop.loop import Loop
+    from _ralph.loop.stages import Begun, Worked
 
 
 # ---------------------------------------------------------------- the loop
 
 
-def run_loop(run: Run) -> Stop:
-    """Run attempts, side by side with --jobs, until there is a reason to stop and none
-    is under way. All state is on disk."""
-    from _ralph.loop import rounds
-    from _ralph.loop.attempt import begin
+def run_loop(loop: Loop) -> None:
+    """The life of a loop, until a Stop is raised. All state is on disk: what a loop
+    that was killed left, the next one of its number takes up."""
+    from _ralph.loop.claim import claim, wait_for_task
+    from _ralph.loop.recover import recover
 
-    rounds.resume(run)
-    stop: Stop | None = None
-    while stop is None or run.pool.lanes:
-        rounds.read_edits(run)
-        try:
-            if stop is None and (task := rounds.next_task(run)):
-                rounds.open_run_record(run)
-                attempt = begin(run, task)
-                run.pool.add(attempt, run_attempt(run, attempt))
-            elif run.pool.lanes:
-                stop = rounds.await_attempt(run) or stop
-            else:
-                stop = rounds.wait_or_finish(run)
-        except RalphError as error:
-            stop = rounds.stop_after_others(run, error)
-    return stop
+    worked = recover(loop)
+    while True:
+        with loop.in_room(loop.ends) as results:  # who is in the clean room is alone
+            for one in worked:
+                bring_to_verdict(loop, results, one)
+            begun = claim(loop, results)
+        if begun:
+            worked = [attempt(loop, begun)]
+        else:
+            worked = []
+            wait_for_task(loop)
 
 
-async def run_attempt(run: Run, attempt: Attempt) -> None:
-    """One attempt at one task, a function from a commit to a commit. While it waits,
-    for its agent or for a clean room, other attempts go on."""
-    from _ralph.loop.attempt import examine, judge, work
-    from _ralph.loop.candidate import make_candidate
-    from _ralph.loop.landing import land, note
-    from _ralph.loop.train import Overtaken
-    from _ralph.state.limits import attempts_at
+def attempt(loop: Loop, begun: Begun) -> Worked:
+    """An agent at work. What differs between the two snapshots is its work."""
+    from _ralph.loop.work import first_snapshot, run_agent, second_snapshot
 
-    run.view.started(attempt, attempts_at(run.limits, attempt.task))
-    await work(
-        run, attempt
-    )  # the agent, between two snapshots: what differs between them is its work
-    async with run.turn(attempt) as turn:  # in the queue for the clean rooms
-        while True:
-            with suppress(
-                Overtaken
-            ):  # what was ahead does not land: once more, without it
-                if await make_candidate(
-                    run, turn
-                ):  # a commit on the one ahead, or on the tip of the branch
-                    await examine(run, turn)  # what hooks and checks say of that commit
-                await turn.first()  # only then it counts
-                await judge(run, attempt)
-                if not attempt.passed or await land(run, attempt):
-                    break  # else the branch has moved: once more, on its new tip
-        note(run, attempt)  # in progress.txt, then in prd.json
+    ready = first_snapshot(loop, begun)  # of a workspace that holds the tip
+    ended = run_agent(loop, begun, ready)  # with all that it started
+    return second_snapshot(loop, begun, ended, ready)
+
+
+def bring_to_verdict(loop: Loop, results: Results, worked: Worked) -> None:
+    """From work to a commit on ralph's branch, if it passes, and to a verdict in any
+    case."""
+    from _ralph.loop.examine import examine, make_candidate
+    from _ralph.loop.landing import advance, note
+
+    while True:
+        candidate = make_candidate(loop, worked)  # a commit on the tip of the branch
+        examined = examine(loop, results, candidate)  # by hooks, checks and the judge
+        if not examined.passed or advance(loop, examined):
+            break  # else the branch has moved: once more, on its new tip
+    note(loop, examined)  # in progress.txt, and in prd.json
 
 
 # ---------------------------------------------------------------- the command line
@@ -210,7 +192,7 @@ def prompt(**given: Any) -> None:
     ralph prompt --task US-003 | less
     """
     from _ralph.commands import requests
-    from _ralph.loop.options import Options
+    from _ralph.state.options import Options
 
     click.echo(requests.prompt(Options(**given)), nl=False)
 
@@ -252,7 +234,7 @@ def plan(briefs: tuple[str, ...], force: bool, **given: Any) -> int:
     gh issue list --label ready --json number,title,body,labels | ralph plan -
     """
     from _ralph.commands.plan import plan_from
-    from _ralph.loop.options import Options
+    from _ralph.state.options import Options
 
     return plan_from(briefs, Options(**given), force)
 
@@ -442,7 +424,7 @@ def land(branches: tuple[str, ...], **given: Any) -> int:
     git switch main && ralph land ralph/prices ralph/search
     """
     from _ralph.commands.land import land_branches
-    from _ralph.loop.options import Options
+    from _ralph.state.options import Options
 
     return land_branches(
         branches, Options(**given), options.was_given("prd") or not branches

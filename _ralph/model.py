@@ -25,6 +25,7 @@ class Verdict(enum.StrEnum):
     UNAVAILABLE = "unavailable"
     INTERRUPTED = "interrupted"
     CONFLICT = "conflict"
+    SET_ASIDE = "set-aside"
 
 
 COUNTED = frozenset({Verdict.FAILED, Verdict.NO_OP, Verdict.TIMED_OUT})
@@ -367,15 +368,11 @@ class Work:
 
     base: str = ""  # the commit that it began at
     left: str = ""  # the tree of what its agent left
-    leftover: str = (
-        ""  # recheck earlier work, start no agent: `checks` or `judge` is missing
-    )
     tip: str = ""  # the branch's tip that the candidate is made on
     commit: str = ""  # the candidate, and what lands
     reason: str = ""
     weak: bool = False
     denied: bool = False
-    unjudged: bool = False  # only the judge's answer is missing
     blocked: str = ""  # why the task needs a person
     parked: str = ""  # the ref of work that did not pass
     flaky: list[str] = field(
@@ -419,19 +416,16 @@ class Paths:
 
     @property
     def rooms(self) -> list[Path]:
-        """The first clean room under all its names that are there, the newest last:
-        more than one while the branch is checked once more. A new one has a new name,
-        as tools keep things elsewhere by the path."""
+        """The clean room under all its names that are there, the newest last: more than
+        one while the branch is checked once more. A new one has a new name, as tools
+        keep things elsewhere by the path."""
         return sorted(self.places.glob("room-*"), key=_number_of)
 
     @property
     def room(self) -> Path:
-        """The clean room, the first one if there are several."""
-        return next(reversed(self.rooms), self.places / "room-1")
-
-    def room_of(self, number: int) -> Path:
-        """A clean room by its number."""
-        return self.room if number == 1 else self.places / f"room{number}"
+        """The clean room."""
+        rooms = self.rooms
+        return rooms[-1] if rooms else self.places / "room-1"
 
     @property
     def next_room(self) -> Path:

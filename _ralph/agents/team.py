@@ -1,4 +1,4 @@
-"""The supply of agents: who works a task, and when each can be used."""
+"""The agents of a plan: who works a task, and when each can be used."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
-from _ralph.loop.settings import Settings
 from _ralph.model import Task
 from _ralph.state import limits, prd
-from _ralph.state.history import Away, History
+from _ralph.state.history import History, Unavailable
+from _ralph.state.settings import Settings
 
 
 @dataclass
-class Supply:
+class Agents:
     """The agents that the settings name, by the `rows` of agents.json and the plan, and
     what the `history` knows of them."""
 
@@ -96,16 +96,20 @@ class Supply:
     def back_at(self, agent: Agent) -> float:
         """When (unix time) an agent can be used again: 0 is now, NEVER not in this
         run."""
-        at = limits.back(self.settings.limits, self.away(agent))
+        at = limits.back(self.settings.limits, self.unavailable(agent))
         return at if at > time.time() else 0.0
 
-    def away(self, agent: Agent) -> Away:
+    def unavailable(self, agent: Agent) -> Unavailable:
         """Why it cannot be used: what was said of it last, or its provider bills extra
         usage."""
         options, plan = self.settings.options, self.settings.plan
         allowed = options.allow_overage or plan.settings.get("allowOverage")
-        limited = self.history.this_run.away.get(agent.command, Away())
-        billed = Away() if allowed else self.history.overage.get(agent.name, Away())
+        limited = self.history.this_run.away.get(agent.command, Unavailable())
+        billed = (
+            Unavailable()
+            if allowed
+            else self.history.overage.get(agent.name, Unavailable())
+        )
         return max(
             limited, billed, key=lambda away: limits.back(self.settings.limits, away)
         )

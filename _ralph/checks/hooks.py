@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from _ralph import text
 from _ralph.agents.prompt import render_message
 from _ralph.checks.places import Places
-from _ralph.checks.running import git_may_not_end
 from _ralph.checks.room import Room
+from _ralph.checks.running import git_may_not_end
 from _ralph.git.branch import Branch
 from _ralph.git.snapshot import restore
 from _ralph.model import CheckResult, Task

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from _ralph import files, text
+from _ralph.checks import exact
+from _ralph.checks.places import MESSAGE_HOOKS, Places
 from _ralph.git import patterns
 from _ralph.git.git import BULK, nul
 from _ralph.git.workspace import Place
-from _ralph.checks import exact
-from _ralph.checks.places import MESSAGE_HOOKS, Places
 from _ralph.model import Check, CheckResult
 
 _LOOKED_AT = 8 << 20

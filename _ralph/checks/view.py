@@ -8,7 +8,6 @@ import json
 import os
 import select
 import time
-from dataclasses import asdict
 
 from _ralph import text
 from _ralph.agents.events import StreamParser
@@ -127,14 +126,11 @@ class Reporter(View):
             self.line(words, "  ", "yellow")
 
     def tick(self) -> float:
-        """Once a second: send what the agent has used so far; or, where no status
-        stays, now and then a line of what goes on. In how many seconds to do it
-        again."""
+        """Where no status stays, tell now and then what goes on; in how many seconds to
+        call this again."""
         now, agent = time.monotonic(), self._agent
         if self.stays:
-            if agent is not None:
-                self.tell("used", now - agent.heard, asdict(agent.tokens()), agent.usd)
-            return 1.0
+            return _SIGN_OF_LIFE
         if now - self._said >= _SIGN_OF_LIFE:
             self._said, parts = now, [self._doing, text.duration(now - self._began)]
             if agent is not None:

@@ -32,7 +32,6 @@ from _ralph.loop.candidate import FURTHEST
 from _ralph.loop.checking import checking
 from _ralph.loop.commit import message_for, try_pre_commit
 from _ralph.loop.jobs import Checked, CheckJob
-from _ralph.loop.options import Options, load_plan, validated
 from _ralph.loop.places import MESSAGE_HOOKS
 from _ralph.loop.results import up_to
 from _ralph.loop.run import Run
@@ -43,6 +42,7 @@ from _ralph.process.process import Control, run_process
 from _ralph.show.live import Terminal
 from _ralph.state import facts, layout, limits, lock, prd
 from _ralph.state.history import RunHistory, replay
+from _ralph.state.options import Options, load_plan, validated
 from _ralph.state.records import Journal
 
 _TEE = "import subprocess_tee, sys; print(subprocess_tee.run(sys.argv[1], tee=False, quiet=True).stdout)"

@@ -14,10 +14,10 @@ from _ralph.commands.detect import Project, as_json
 from _ralph.errors import BadInput
 from _ralph.files import resource
 from _ralph.git.git import git, top_level
-from _ralph.loop.options import is_starter, starter
 from _ralph.model import Json, Plan, Setup
 from _ralph.state import edit, prd
 from _ralph.state.facts import command_line
+from _ralph.state.options import is_starter, starter
 
 SCHEMA = ".ralph/prd.schema.json"
 INCLUDE = ".worktreeinclude"

@@ -16,11 +16,11 @@ from _ralph import files, text
 from _ralph.agents.registry import Agent
 from _ralph.errors import GOES_ON, BadInput, Exit
 from _ralph.loop import opening
-from _ralph.loop.options import Options, load_plan
 from _ralph.model import Json
 from _ralph.state import layout
 from _ralph.state.history import History
 from _ralph.state.limits import Limits
+from _ralph.state.options import Options, load_plan
 
 HELD = (Exit.USAGE, Exit.PERSON, Exit.AGENT)
 """After these a person is needed. After `Exit.ERROR` an engine tries again, but not for

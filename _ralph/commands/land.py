@@ -18,7 +18,6 @@ from _ralph.loop.behind import require_other_side
 from _ralph.loop.checking import checking
 from _ralph.loop.jobs import CheckJob
 from _ralph.loop.opening import end_left, open_prefix, read_run, require_git
-from _ralph.loop.options import Options, require_network
 from _ralph.loop.run import Run
 from _ralph.loop.setup import require_setup
 from _ralph.loop.suite import compare, judged
@@ -26,6 +25,7 @@ from _ralph.model import Check, CheckResult
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal
 from _ralph.state import layout, lock
+from _ralph.state.options import Options, require_network
 from _ralph.state.records import Landed
 
 

@@ -20,8 +20,8 @@ from _ralph.errors import BadInput, RalphError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from _ralph.loop.options import Options
     from _ralph.model import Json
+    from _ralph.state.options import Options
 
 ENGINES = ("cron", "launchd", "systemd", "slurm", "kubernetes", "github")
 """What `ralph job` writes files for: the names of the templates in
@@ -179,7 +179,7 @@ JSON = click.option(
 
 def _gone(_ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
-        from _ralph.loop.options import GONE
+        from _ralph.state.options import GONE
 
         raise BadInput(f"{param.opts[0]} {GONE}")
 
@@ -344,7 +344,7 @@ def takes(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 def run_options(given: Json, *own: str) -> Options:
     """The command line of `run`, `doctor` or `job` as the loop wants it; `own` are the
     parameters of that command alone."""
-    from _ralph.loop.options import Options
+    from _ralph.state.options import Options
 
     limits = {
         name: given.pop(f"max_{name}")

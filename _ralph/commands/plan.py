@@ -31,7 +31,6 @@ from _ralph.loop.behind import require_other_side
 from _ralph.loop.checking import retry_if_killed
 from _ralph.loop.jobs import CheckJob
 from _ralph.loop.opening import end_left, open_prefix, read_run, require_agent
-from _ralph.loop.options import Options, is_starter, require_network
 from _ralph.loop.roles import cut_off, json_objects, place_of_role, run_role
 from _ralph.loop.run import Run
 from _ralph.loop.setup import red_setup, setup_failed
@@ -44,6 +43,7 @@ from _ralph.state import edit, jsontext, layout, limits, prd
 from _ralph.state.facts import spent
 from _ralph.state.history import RunHistory, replay
 from _ralph.state.layout import new_log
+from _ralph.state.options import Options, is_starter, require_network
 from _ralph.state.records import Added
 
 _ANSWER = 64 * 1024

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.errors import BadInput
-from _ralph.loop.options import Options, is_starter
 from _ralph.model import Json, Plan, Task
 from _ralph.state import edit, layout, prd
+from _ralph.state.options import Options, is_starter
 from _ralph.state.records import Journal, Retried
 
 

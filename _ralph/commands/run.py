@@ -1,48 +1,44 @@
-"""`ralph run`, and what every command that works on a plan needs: the lock, signals,
-one exit status."""
+"""`ralph run`, and what every command that works on a plan needs: the lock, signals, one
+exit status."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 
 import click
 
 from _ralph import text
 from _ralph.errors import RalphError, Stop, StopNow, translate
-from _ralph.loop import opening, rounds
-from _ralph.loop.options import Options
-from _ralph.loop.run import Run, asked_to_stop, notify
+from _ralph.loop import start
+from _ralph.loop.loop import Loop
+from _ralph.loop.supervisor import RunLoop, clear_room, supervise
 from _ralph.process import mark
 from _ralph.process.awake import kept_awake
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal, complain
 from _ralph.show.status import Status, next_steps
 from _ralph.state import layout, limits, lock
-from _ralph.state.facts import limits_words, summary
+from _ralph.state.options import Options
 from _ralph.state.records import Stopped
+from _ralph.state.summary import limits_words, summary
 
 
-def run_plan(options: Options, loop: Callable[[Run], Stop]) -> int:
-    """`ralph run`: open the run, let `loop` take it to its stop, close it; the exit
-    status."""
-    view = Terminal(
-        sys.stderr if options.json else sys.stdout,
-        -1 if options.quiet else int(options.verbose),
-    )
+def run_plan(options: Options, run_loop: RunLoop) -> int:
+    """`ralph run`: open the run, let loops of `run_loop` take it to its stop, close it;
+    the exit status."""
+    stream = sys.stderr if options.json else sys.stdout
+    view = Terminal(stream, -1 if options.quiet else int(options.verbose))
+
+    def work(control: Control, run_id: str) -> int:
+        return _run(options, run_loop, control, view, run_id)
+
     try:
-        return alone(
-            options,
-            "run",
-            lambda control, run_id: _run(options, loop, control, view, run_id),
-            view,
-        )
+        return alone(options, "run", work, view)
     except Exception as error:
         stop = _stop_for(error)
     complain(stop.reason)
@@ -63,7 +59,8 @@ def with_signals(work: Callable[[Control], int], view: Terminal | None = None) -
     """Do `work` with signals handled, orphans adopted and `view` kept up to date; its
     exit status. The first interrupt ends at once what does not say otherwise."""
     control = Control()
-    control.on_tick = view.tick if view and view.stays else None
+    if view and view.stays:
+        control.on_tick = view.tick
     mark.become_subreaper()
     control.install()
     try:
@@ -72,9 +69,7 @@ def with_signals(work: Callable[[Control], int], view: Terminal | None = None) -
         if control.stop_signal:
             return 128 + control.stop_signal
         if isinstance(error, BrokenPipeError):  # `| head` has seen enough
-            os.dup2(
-                os.open(os.devnull, os.O_WRONLY), 1
-            )  # what is left over would be tried again at the end
+            _drop_output()
         else:
             complain(str(translate(error)))
         return translate(error).exit
@@ -84,79 +79,32 @@ def with_signals(work: Callable[[Control], int], view: Terminal | None = None) -
 
 
 def _run(
-    options: Options,
-    loop: Callable[[Run], Stop],
-    control: Control,
-    view: Terminal,
-    run_id: str,
+    options: Options, run_loop: RunLoop, control: Control, view: Terminal, run_id: str
 ) -> int:
     """A run from its opening to its stop; its exit status."""
-    run: Run | None = None
+    loop: Loop | None = None
     control.on_interrupt = lambda: view.line(
         "stopping after the attempts under way; interrupt again to stop now"
     )
     try:
-        run = opening.open_run(options, control, view, run_id)
-        view.named, view.sums = run.settings.jobs > 1, functools.partial(_sums, run)
-        view.line(_headline(run), color="cyan")
-        with kept_awake(not options.no_awake) as run.pool.spare:
-            # a collection in a forked worker would copy all that the loop knows
-            gc.freeze()
-            stop = rounds.close_run(run, loop(run))
+        loop = start.begin(options, control, view, run_id)
+        clear_room(loop)
+        view.named, view.sums = loop.settings.jobs > 1, lambda: _sums(loop)
+        view.line(_headline(loop), color="cyan")
+        with kept_awake(not options.no_awake) as spare:
+            gc.freeze()  # a collection in a loop would copy all that is known here
+            stop = supervise(loop, run_loop, spare)
     except Exception as error:
         view.clear()
-        if run:
-            run.pool.close()
-        stop = _end_early(run, error)
+        stop = _stop_for(error)
+        if loop and isinstance(error, StopNow):
+            stop = loop.asked_to_stop() or stop
     if stop.word == "error":
         complain(stop.reason)
-    elif run:
-        _say_goodbye(run, stop)
-    _print_summary(options, stop, run)
+    elif loop:
+        _say_goodbye(loop, stop)
+    _print_summary(options, stop, loop)
     return stop.exit
-
-
-def _sums(run: Run, usd: float) -> str:
-    """The line that stays for the whole run, short things first; `usd` are dollars that
-    are in no record yet."""
-    used, limit = run.history.this_run, min(run.limits.usd, run.limits.budget_usd)
-    spent, limited = used.usd + usd, limit < limits.NONE
-    cost = f"{'at least ' * used.at_least}${spent:.2f}" if spent or limited else ""
-    passed, now, queue = (
-        len(run.plan.passed_ids),
-        time.time(),
-        run.pool.train.names(run.paths),
-    )
-    rooms = [text.one_line(task, 20) for task, room in queue if room]
-    parts = [
-        "stopping" if asked_to_stop(run) else "",
-        f"{passed} of {len(run.plan.tasks)} passed",
-        cost + (f" of ${limit:.2f}" if limited else ""),
-        f"{text.duration(run.seconds, short=True)}, limit {text.clock(run.ends, now)}",
-        f"room{'s' * (len(rooms) > 1)}: {text.few(rooms)}" if rooms else "",
-        f"{len(queue) - len(rooms)} in line" if len(queue) > len(rooms) else "",
-    ]
-    return " | ".join(part for part in parts if part)
-
-
-def _end_early(run: Run | None, error: Exception) -> Stop:
-    """The stop for an error: recorded if the run had begun, and nothing is left half
-    done."""
-    if run is None:
-        return _stop_for(error)
-    stop = (asked_to_stop(run) if isinstance(error, StopNow) else None) or _stop_for(
-        error
-    )
-    try:
-        if run.journal.failed:
-            notify(
-                run, "stopped", stop.reason, stop=stop
-            )  # the next start does it, if nothing is recorded after it
-        else:
-            stop = rounds.close_run(run, stop)
-    except (RalphError, OSError) as again:
-        complain(f"the last record could not be written: {again}")
-    return stop
 
 
 def _stop_for(error: Exception) -> Stop:
@@ -164,59 +112,65 @@ def _stop_for(error: Exception) -> Stop:
     return Stop("error", str(failed), failed.exit)
 
 
-def _headline(run: Run) -> str:
+def _sums(loop: Loop) -> str:
+    """What the status line says of the whole run, short things first."""
+    loop.log.read()
+    used, limit = loop.history.this_run, min(loop.limits.usd, loop.limits.budget_usd)
+    parts = [f"{len(loop.plan.passed_ids)} of {len(loop.plan.tasks)} passed"]
+    if used.usd or limit < limits.NONE:
+        cost = f"{'at least ' if used.at_least else ''}${used.usd:.2f}"
+        parts.append(cost + (f" of ${limit:.2f}" if limit < limits.NONE else ""))
+    parts.append(text.duration(loop.seconds, short=True))
+    return " | ".join(parts)
+
+
+def _headline(loop: Loop) -> str:
     """What this run is about to do: how many tasks, where, with which agents, within
     which limits."""
-    tasks, agents = (
-        run.plan.tasks,
-        [run.agents.named(command) for command in run.agents.ladder()],
-    )
-    to_do = f"{sum(not task.passed for task in tasks)} of {text.count(len(tasks), 'task')} to do"
+    tasks = loop.plan.tasks
+    agents = [loop.agents.named(command) for command in loop.agents.ladder()]
+    open_tasks = sum(not task.passed for task in tasks)
+    to_do = f"{open_tasks} of {text.count(len(tasks), 'task')} to do"
     named = ", then ".join(text.one_line(agent.command, 160) for agent in agents)
-    plain = all(agent.name == "plain" for agent in agents)
-    permissions = run.settings.permissions.replace("sandbox", "full") + " permissions"
-    may = (
-        ""
-        if plain
-        else f" with {permissions}{' in a sandbox' * bool(run.options.sandbox)}"
-    )
-    used = limits_words(limits.used(run.limits, run.history), "this run")
-    until = f", until {run.options.until}" if run.options.until else ""
-    return f"{to_do} on branch {run.branch.name} | {named}{may} | {used}{until}"
+    if any(agent.name != "plain" for agent in agents):
+        named += f" with {loop.settings.permissions} permissions"
+    used = limits_words(limits.used(loop.limits, loop.history), "this run")
+    until = f", until {loop.options.until}" if loop.options.until else ""
+    return f"{to_do} on branch {loop.branch.name} | {named} | {used}{until}"
 
 
-def _say_goodbye(run: Run, stop: Stop) -> None:
+def _say_goodbye(loop: Loop, stop: Stop) -> None:
     """The last lines: why it ended, where the work is, what a person can do next."""
-    passed, total = sum(task.passed for task in run.plan.tasks), len(run.plan.tasks)
-    where = f", on branch {run.branch.name}"
+    tasks = loop.plan.tasks
+    passed = sum(task.passed for task in tasks)
     why = text.one_line(stop.reason, 240)  # `status` says all of it
-    run.view.last(f"{why} | {passed} of {total} passed{where}", failed=bool(stop.exit))
-    ahead = run.branch.name if run.branch.is_ahead else ""
-    known = Status(
-        run.plan,
-        run.history,
-        prd=run.options.prd,
-        words=run.options.words,
-        to_land=ahead,
-    )
-    if steps := next_steps(known, Stopped(stop=stop.word, exit=int(stop.exit))):
-        run.view.line(f"next: {'; '.join(steps)}")
+    where = f"{passed} of {len(tasks)} passed, on branch {loop.branch.name}"
+    loop.view.last(f"{why} | {where}", failed=bool(stop.exit))
+    ahead = loop.branch.name if loop.branch.is_ahead else ""
+    known = Status(loop.plan, loop.history, prd=loop.options.prd, to_land=ahead)
+    steps = next_steps(known, Stopped(stop=stop.word, exit=int(stop.exit)))
+    if steps:
+        loop.view.line(f"next: {'; '.join(steps)}")
 
 
-def _print_summary(options: Options, stop: Stop, run: Run | None = None) -> None:
+def _print_summary(options: Options, stop: Stop, loop: Loop | None = None) -> None:
     """The object of --json, of a run or, where none was opened, of what can be read."""
     if not options.json:
         return
-    plan, history = (run.plan, run.history) if run else (None, None)
-    if run is None:
+    plan = history = None
+    seconds = 0.0
+    if loop:
+        plan, history, seconds = loop.plan, loop.history, loop.seconds
+    else:
         with contextlib.suppress(RalphError, OSError):
             _, plan, history = layout.read_state(options.prd)
     try:
-        click.echo(
-            json.dumps(summary(plan, history, stop, run.seconds if run else 0.0))
-        )
+        click.echo(json.dumps(summary(plan, history, stop, seconds)))
     except OSError as error:  # a closed pipe, a full disk: the run ended as it did
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), 1
-        )  # where what python still holds can go at its end
+        _drop_output()
         complain(f"the summary could not be printed: {error.strerror}")
+
+
+def _drop_output() -> None:
+    """Let what Python still holds for stdout go nowhere at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -129,14 +129,13 @@ def back_at(loop: Loop, task: Task) -> float:
 
 def is_tried(loop: Loop, agent: Agent) -> bool:
     """Whether another loop tries an agent first that was not available before."""
-    unavailable = loop.agents.unavailable(agent)
+    unavailable = loop.history.this_run.away.get(agent.command, Unavailable())
     if not unavailable.since:
         return False
-    starts = loop.others_at_work
-    return any(
-        start.command == agent.command and start.time >= unavailable.since
-        for start in starts
-    )
+    for start in loop.others_at_work:
+        if start.command == agent.command and start.time >= unavailable.since:
+            return True
+    return False
 
 
 def share_of_budget(loop: Loop) -> Share | None:
@@ -205,11 +204,22 @@ def begin(loop: Loop, task: Task) -> Begun | None:
             f"iteration {begun.iteration} | {now.id} {now.title} | "
             f"attempt {begun.number} begins",
         )
+    say_begun(loop, begun)
     under_way = [start.iteration for start in loop.history.open_starts.values()]
     trim_logs(loop.paths, under_way)
     for old in loop.paths.logs.glob(f"{begun.name}[.-]*"):
         files.clear(old)  # an older run's would be counted as spent
     return with_unfinished_work(loop, begun)
+
+
+def say_begun(loop: Loop, begun: Begun) -> None:
+    """Say which attempt begins."""
+    task = begun.task
+    loop.view.task(task.id)
+    title = text.one_line(f"{task.id} {task.title}", 100)
+    number = f"attempt {begun.number} of {attempts_at(loop.limits, task)}"
+    line = f"iteration {begun.iteration} | {title} | {number} | {begun.agent.command}"
+    loop.view.line(line, color="cyan")
 
 
 def with_unfinished_work(loop: Loop, begun: Begun) -> Begun:
@@ -400,9 +410,7 @@ def wait_for_agent(loop: Loop) -> bool:
     """Whether a task waits for its agent to be available again; that is noted and said,
     once. Stop where it is not to be waited for."""
     waiting = [
-        task
-        for task in ready(loop)
-        if task.key not in loop.history.this_run.set_aside
+        task for task in ready(loop) if task.key not in loop.history.this_run.set_aside
     ]
     if not waiting:
         return False

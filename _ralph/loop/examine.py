@@ -3,6 +3,7 @@ checks and the judge say of it. In the room."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from _ralph.checks.room import Room
 from _ralph.checks.running import Job, baseline, results_of
 from _ralph.checks.verdict import Case, Decision, after_judge, decide, kept_away
 from _ralph.git.merge import merge, still_marked
-from _ralph.loop.branch import tip_of
 from _ralph.loop.before import program_of, refused
+from _ralph.loop.branch import tip_of
 from _ralph.loop.loop import Loop
 from _ralph.loop.roles import ask_judge
 from _ralph.loop.setup import when_setup_works
@@ -136,9 +137,7 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
     return examined
 
 
-def tests_changed(
-    loop: Loop, candidate: Candidate, program: list[Check]
-) -> list[str]:
+def tests_changed(loop: Loop, candidate: Candidate, program: list[Check]) -> list[str]:
     """The tests that a candidate changed, and the files that decide what checks do."""
     if not candidate.changes_tree:
         return []
@@ -157,9 +156,7 @@ def hook_notices(worked: Worked) -> list[str]:
     return found
 
 
-def commit_with_hooks(
-    loop: Loop, results: Results, candidate: Candidate
-) -> Hooked:
+def commit_with_hooks(loop: Loop, results: Results, candidate: Candidate) -> Hooked:
     """The commit that the commit hooks make of a candidate. They do what they like in
     the room, so nothing is known of it afterwards."""
     begun = candidate.worked.begun
@@ -211,7 +208,7 @@ class Asker:
         self.naming: list[str] = []
 
     def run(
-        self, commit: str, checks: list[Check], label: str, again: bool
+        self, commit: str, checks: Sequence[Check], label: str, again: bool
     ) -> list[CheckResult]:
         """Run checks on a commit. SetupFailed if `setup` is red on the branch's own
         files."""
@@ -279,4 +276,3 @@ def judged(loop: Loop, examined: Examined) -> Examined:
     if result.no_price and not own.no_price:
         own = replace(own, no_price=result.no_price)
     return replace(examined, decision=decision, judgement=judgement, result=own)
-

@@ -110,7 +110,11 @@ def run_in_new_room(loop: Loop, results: Results, wanted: Wanted) -> Found:
         commands = [check.command for check in wanted.checks]
         ends = [commands.index(one) + 1 for one in red if one in commands]
         checks = wanted.checks[: max(ends, default=len(commands))]
-        runs.append(run_checks(places, folder, replace(job, checks=checks, name="recheck-again")))
+        runs.append(
+            run_checks(
+                places, folder, replace(job, checks=checks, name="recheck-again")
+            )
+        )
     for old in paths.rooms[:-1]:
         Room.at(places, old).place.remove()
     if len(runs) > 1 and first.red_setup:

@@ -24,7 +24,7 @@ from _ralph.git.git import Git
 from _ralph.model import Paths, Plan
 from _ralph.process.process import Control, run_process
 from _ralph.state import edit, limits, prd
-from _ralph.state.history import History
+from _ralph.state.history import NEVER, History
 from _ralph.state.layout import new_log, stop_is_asked
 from _ralph.state.limits import Limits
 from _ralph.state.log import Log
@@ -58,7 +58,9 @@ class Loop:
     agents: Agents
     control: Control
     view: View
-    began: float = field(default_factory=time.monotonic)  # the run, as does what follows
+    began: float = field(
+        default_factory=time.monotonic
+    )  # the run, as does what follows
     carried: float = 0.0  # seconds that it took before it was killed, and went on
     first_tip: str = ""  # where the branch was when it began
     trouble: str = ""  # why prd.json cannot be read now
@@ -167,7 +169,7 @@ class Loop:
     # ------------------------------------------------------------ the room's lock
 
     @contextlib.contextmanager
-    def in_room(self, ends: float = limits.NONE) -> Iterator[Results]:
+    def in_room(self, ends: float = NEVER) -> Iterator[Results]:
         """Be alone in the clean room: what checks said in this run. Stop if the time
         `ends` comes before, StopNow if ralph must stop. A number in the holder's file
         says that a loop died there: the supervisor ends what it started first."""
@@ -289,4 +291,3 @@ def notify(
     elif done.exit != 0:
         why = last_line(done.tail)
         view.line(f"! --notify ended with exit {done.exit}: {why}", color="yellow")
-

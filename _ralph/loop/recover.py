@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from _ralph.errors import Exit
 from _ralph.loop.claim import RANDOM, id_of_task
 from _ralph.loop.landing import mark_passed
 from _ralph.loop.loop import Loop
 from _ralph.loop.stages import Begun, Worked
 from _ralph.loop.work import collect_again
-from _ralph.errors import Exit
 from _ralph.model import Share, Task, Verdict
 from _ralph.state import edit
 from _ralph.state.records import AttemptBegan, AttemptEnded
@@ -49,9 +49,7 @@ def recover(loop: Loop) -> list[Worked]:
 def is_mine(loop: Loop, start: AttemptBegan) -> bool:
     """Whether this loop recovers that attempt."""
     number = start.worker or 1
-    return number == loop.number or (
-        loop.number == 1 and number > loop.settings.jobs
-    )
+    return number == loop.number or (loop.number == 1 and number > loop.settings.jobs)
 
 
 def stopped_by_person(loop: Loop) -> bool:
@@ -106,7 +104,9 @@ def note_passed(loop: Loop, begun: Begun, commit: str) -> None:
         checks={check.command: True for check in task.checks},
     )
     with loop.plan_locked():
-        loop.write(record, f"iteration {begun.iteration} | {task.id} {task.title} | passed")
+        loop.write(
+            record, f"iteration {begun.iteration} | {task.id} {task.title} | passed"
+        )
         if not loop.trouble:
             mark_passed(loop, record)
     loop.view.line(f"{task.id}: {record.reason}", color="green")
@@ -183,4 +183,3 @@ def restore_marks(loop: Loop) -> None:
         )
     if lost:
         loop.mark(lambda plan: edit.set_passed(plan, lost, True))
-

@@ -85,14 +85,21 @@ class Supervisor:
                     os.close(other.alive)
                 self.be_loop(number, deaths, alive_read, write, blocked)
             finally:
-                os._exit(0)  # whatever was raised: it would go on as a second supervisor
+                os._exit(
+                    0
+                )  # whatever was raised: it would go on as a second supervisor
         signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
         os.close(write)
         os.close(alive_read)
         self.children[number] = Child(number, pid, read, alive)
 
     def be_loop(
-        self, number: int, deaths: int, alive: int, pipe: int, blocked: set[int]
+        self,
+        number: int,
+        deaths: int,
+        alive: int,
+        pipe: int,
+        blocked: set[signal.Signals],
     ) -> None:
         """What the child does: the life of a loop, and why it ended."""
         os.setsid()
@@ -314,5 +321,3 @@ def supervise(
     """A run, from its first loop to its `stop` record; why it ended."""
     stop = Supervisor(loop, run_loop, spare).run()
     return close_run(loop, stop, spare)
-
-

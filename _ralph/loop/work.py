@@ -48,7 +48,7 @@ class Ready:
     red_setup: CheckResult | None = None  # on the task's unfinished work alone
 
 
-def set_up_workspace(loop: Loop, begun: Begun) -> Ready:
+def first_snapshot(loop: Loop, begun: Begun) -> Ready:
     """The workspace, with the base or the task's unfinished work on it checked out, and
     the first snapshot. Where `setup` is red on the base, too, that is waited for."""
     place = loop.places.workspace(begun.worker, begun.task.allow)
@@ -100,7 +100,7 @@ def run_agent(loop: Loop, begun: Begun, ready: Ready) -> Ended:
     return ended
 
 
-def collect(
+def second_snapshot(
     loop: Loop,
     begun: Begun,
     ended: Ended,
@@ -127,12 +127,16 @@ def collect(
     base = loop.git.tree(begun.base)
     known = work if start.tree == base else None
     tree, back, new = put_back(loop, begun, left, known)
-    notices += [f"{text.one_line(name)} is new under a protected pattern" for name in new]
+    notices += [
+        f"{text.one_line(name)} is new under a protected pattern" for name in new
+    ]
     restored = [*left_out]
     for name, was in back.items():
         note = "" if was.exists else " (new and protected; left out)"
         restored.append(text.one_line(name) + note)
-    restored += [f"{name} (a copy; what is changed in it does not count)" for name in copies]
+    restored += [
+        f"{name} (a copy; what is changed in it does not count)" for name in copies
+    ]
     protected = [text.one_line(name) for name in back]
     rulebook = loop.git.name_of(loop.paths.rulebook)
     if rulebook in copies:
@@ -208,15 +212,13 @@ def collect_again(loop: Loop, begun: Begun) -> Worked | None:
         return None
     place.remove_lock()
     ended = noted_end(loop, begun)
-    return collect(loop, begun, ended, Ready(place, start, {}))
+    return second_snapshot(loop, begun, ended, Ready(place, start, {}))
 
 
 # ---------------------------------------------------------------- the prompt
 
 
-def prompt_for(
-    loop: Loop, begun: Begun, red_setup: CheckResult | None = None
-) -> str:
+def prompt_for(loop: Loop, begun: Begun, red_setup: CheckResult | None = None) -> str:
     """The prompt of this attempt; `red_setup` is what `setup` said, if it is red on the
     task's work."""
     task, history = begun.task, loop.history.of(begun.task)

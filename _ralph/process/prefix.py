@@ -10,7 +10,7 @@ import re
 import shlex
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from _ralph import files, text
@@ -23,80 +23,16 @@ a place."""
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _FILLED_IN = ("place", "objects", "id")
 _END_DEADLINE = 60.0
-_GIVE_BACK = 'set -- "$1" $(ls -nd "$1"); chown -Rh "$4" "$1"'
-"""For a shell: files made by another user are given to the owner of the place."""
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """What stands before a command: a kind of prefix says its words, and how what they
-    started is ended. Every process has an id, noted in the folder `noted` with the pid
-    of who started it, until it is ended. `foreign` says that what it makes may be
-    another user's."""
+    """The words that a person gave, and those of the command that ends what they
+    started, if there is one. Every process has an id, noted in the folder `noted` with
+    the pid of who started it, until it is ended. `objects` is home's object store,
+    without which no git works on the other side."""
 
     noted: Path
-    foreign: bool = field(default=True, kw_only=True)
-
-    def words(self, place: Path, own: str, config: Sequence[str] | None) -> list[str]:
-        """The words for the process `own` in `place`; `config` names an agent's
-        configuration, if it is one."""
-        raise NotImplementedError
-
-    def end(self, place: Path, own: str) -> str:
-        """End what is left of a process on the other side; what went wrong, if anything
-        did."""
-        raise NotImplementedError
-
-    @contextlib.contextmanager
-    def started(self, place: Path, config: Sequence[str] | None) -> Iterator[Wrap]:
-        """For one process in `place`, of the agent with this `config`, if it is one.
-        When it has ended, whatever of it is still on the other side is ended, too."""
-        own = f"ralph-{uuid.uuid4().hex[:12]}"
-        self.end_left(lambda pid: not alive([pid]))  # of a worker that was killed
-        self.noted.mkdir(parents=True, exist_ok=True)
-        (self.noted / own).write_bytes(os.fsencode(f"{os.getpid()}\n{place}"))
-        try:
-            yield lambda argv, env: [
-                *self.words(place, own, config), "env", *(f"{key}={env[key]}" for key in env), *argv
-            ]  # fmt: skip
-        finally:
-            self._end(
-                own, place
-            )  # its words are nobody's business: the process may have ended it itself
-
-    def end_left(self, of: Callable[[int], bool] = lambda _: True) -> list[str]:
-        """End what is left on the other side of processes whose starter was killed,
-        `of` its pid; a line for each that could not be ended."""
-        lines = []
-        for note in sorted(self.noted.glob("ralph-*")):
-            said = (files.read_regular(note, 1 << 16) or b"").decode(
-                "utf-8", "surrogateescape"
-            )
-            pid, whole, place = said.partition(
-                "\n"
-            )  # else its process has not been started yet
-            if not (whole and of(int(pid))) or not self._end(note.name, Path(place)):
-                continue
-            if failed := self._end(
-                note.name, Path(place)
-            ):  # podman needs two if its own helper was killed
-                lines.append(
-                    f"what a killed run left behind the prefix could not be ended: {failed}"
-                )
-        return lines
-
-    def _end(self, own: str, place: Path) -> str:
-        failed = self.end(place, own)
-        files.clear(self.noted / own)
-        return failed
-
-
-@dataclass(frozen=True)
-class Given(Prefix):
-    """The words that a person gave, and those of the command that ends what they
-    started, if there is one. `objects` is home's object store, without which no git
-    works on the other side."""
-
     run: tuple[str, ...]
     ending: tuple[str, ...]
     objects: Path
@@ -104,49 +40,70 @@ class Given(Prefix):
     def __str__(self) -> str:
         return f"the prefix {shlex.join(self.run)!r}"
 
-    def words(self, place: Path, own: str, config: Sequence[str] | None) -> list[str]:
-        return self._filled(self.run, place, own)
+    @contextlib.contextmanager
+    def started(self, place: Path) -> Iterator[Wrap]:
+        """For one process in `place`. When it has ended, whatever of it is still on the
+        other side is ended, too."""
+        own = f"ralph-{uuid.uuid4().hex[:12]}"
+        self.end_left()  # of a loop that was killed
+        self.noted.mkdir(parents=True, exist_ok=True)
+        (self.noted / own).write_bytes(os.fsencode(f"{os.getpid()}\n{place}"))
+        words = self._filled(self.run, place, own)
 
-    def end(self, place: Path, own: str) -> str:
-        failed = (
-            self._call(self._filled(self.ending, place, own)) if self.ending else ""
-        )
-        if self.foreign and os.getuid() and _has_foreign(place):
-            give = ("/bin/sh", "-c", _GIVE_BACK, "sh", str(place))
-            failed = self._call([*self._filled(self.run, place, own), *give]) or failed
+        def wrap(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
+            told = [f"{key}={value}" for key, value in env.items()]
+            return [*words, "env", *told, *argv]
+
+        try:
+            yield wrap
+        finally:
+            # What it says is nobody's business: the process may have ended it itself
+            self._end(own, place)
+
+    def end_left(self) -> list[str]:
+        """End what is left on the other side of processes whose starter was killed; a
+        line for each that could not be ended."""
+        lines = []
+        for note in sorted(self.noted.glob("ralph-*")):
+            said = os.fsdecode(files.read_regular(note, 1 << 16) or b"")
+            pid, whole, place = said.partition("\n")
+            # Without a line end its process has not been started yet
+            if not whole or alive([int(pid)]):
+                continue
+            failed = self._end(note.name, Path(place))
+            if failed:  # podman needs two if its own helper was killed
+                failed = self._end(note.name, Path(place))
+            if failed:
+                what = "what a killed run left behind the prefix could not be ended"
+                lines.append(f"{what}: {failed}")
+        return lines
+
+    def _end(self, own: str, place: Path) -> str:
+        """End what is left of a process; what went wrong, if anything did."""
+        failed = ""
+        if self.ending:
+            failed = _call(self._filled(self.ending, place, own))
+        files.clear(self.noted / own)
         return failed
-
-    def _call(self, words: Sequence[str]) -> str:
-        """Run a command; what went wrong, if anything did."""
-        done = run_process(
-            words,
-            cwd=Path("/"),
-            env=os.environ,
-            timeout=_END_DEADLINE,
-            control=Control(),
-        )
-        ended = {
-            "deadline": f"it took over {_END_DEADLINE:g} s",
-            "missing": done.tail,
-        }.get(done.ended)
-        failed = ended or (
-            done.exit and f"exit {done.exit}: {text.last_line(done.tail)}"
-        )
-        return f"{shlex.join(words)}: {failed}" if failed else ""
 
     def _filled(self, words: Sequence[str], place: Path, own: str) -> list[str]:
         values = {"place": str(place), "objects": str(self.objects), "id": own}
         return [_BRACES.sub(lambda found: values[found[1]], word) for word in words]
 
 
-def _has_foreign(place: Path) -> bool:
-    """Whether anything in a place belongs to another user."""
-    for path, folders, names in os.walk(place):
-        for name in (*folders, *names):
-            with contextlib.suppress(FileNotFoundError):
-                if os.lstat(os.path.join(path, name)).st_uid != os.getuid():
-                    return True
-    return False
+def _call(words: Sequence[str]) -> str:
+    """Run a command; what went wrong, if anything did."""
+    done = run_process(
+        words, cwd=Path("/"), env=os.environ, timeout=_END_DEADLINE, control=Control()
+    )
+    said = shlex.join(words)
+    if done.ended == "deadline":
+        return f"{said}: it took over {_END_DEADLINE:g} s"
+    if done.ended == "missing":
+        return f"{said}: {done.tail}"
+    if done.exit:
+        return f"{said}: exit {done.exit}: {text.last_line(done.tail)}"
+    return ""
 
 
 def words_of(value: str, where: str) -> tuple[str, ...]:

@@ -40,7 +40,8 @@ class Control:
     def __init__(self, alive: int | None = None) -> None:
         self.interrupts = 0  # how often SIGINT came
         self.stop_signal: int | None = None  # the one that says to stop now
-        self.orphaned = False  # the loop is gone: end everything and write nothing
+        self.finishing = False  # SIGUSR1 came: begin nothing new
+        self.orphaned = False  # the supervisor is gone: end everything, write nothing
         self.on_interrupt: Callable[[], object] | None = (
             None  # called after the first SIGINT
         )
@@ -61,7 +62,7 @@ class Control:
             signal.SIG_IGN,
             _ignore,
         )  # nohup, here or in the loop
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, self._note)
         # A handler and not SIG_IGN: handlers are reset in children, an ignored signal
         # is not.
@@ -70,6 +71,9 @@ class Control:
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.interrupts += number == signal.SIGINT
+        if number == signal.SIGUSR1:
+            self.finishing = True
+            return
         if number != signal.SIGINT or self.interrupts > 1 or self.on_interrupt is None:
             self.stop_signal = self.stop_signal or number
 
@@ -97,15 +101,18 @@ class Control:
             self.on_interrupt()
         return [fd for fd in ready if fd not in own]
 
-    def sleep(self, until: float, interrupted: Callable[[], bool]) -> None:
-        """Wait for wall-clock time `until` (unix seconds), or until `interrupted()`. A
-        clock that is set back makes the wait no longer."""
+    def sleep(
+        self, until: float, interrupted: Callable[[], bool], step: float = 5.0
+    ) -> None:
+        """Wait for wall-clock time `until` (unix seconds), or until `interrupted()`,
+        which is asked each `step` seconds. A clock that is set back makes the wait no
+        longer."""
         end = time.monotonic() + until - time.time()
         while (
             not interrupted()
             and (left := min(until - time.time(), end - time.monotonic())) > 0
         ):
-            self.wait(min(left, 5.0))
+            self.wait(min(left, step))
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:

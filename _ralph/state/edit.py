@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files
-from _ralph.errors import BadInput, TryLater
+from _ralph.errors import BadInput, StopNow, TryLater
 from _ralph.model import Json, Plan, Task
 from _ralph.state import jsontext, prd
 from _ralph.state.prd import ALIASES, DONE_WORDS, HELD_WORDS, status_of
 
 _TRIES = 10
 LOCK_PATIENCE = 10.0
+LOOP_PATIENCE = 600.0
+"""Seconds: many loops on a slow disk wait for each other."""
 _GONE = object()
 
 
@@ -126,19 +128,26 @@ def apply(plan: Plan, change: Callable[[Plan], str]) -> Plan:
 
 
 @contextlib.contextmanager
-def lock(folder: Path) -> Iterator[None]:
-    """The lock for edits of the plan with this private folder, among processes of
-    ralph; TryLater after 10 seconds."""
+def lock(folder: Path, must_stop: Callable[[], bool] | None = None) -> Iterator[None]:
+    """The lock for edits of the plan with this private folder, and for its log, among
+    processes of ralph. TryLater after 10 seconds; where `must_stop` is given, StopNow
+    once that is true, and TryLater after 10 minutes."""
     import filelock
 
     folder.mkdir(parents=True, exist_ok=True)
+    patience = LOOP_PATIENCE if must_stop else LOCK_PATIENCE
     try:
-        with files.lock_at(folder / "prd.lock").acquire(timeout=LOCK_PATIENCE):
-            yield
+        lock = files.lock_at(folder / "prd.lock").acquire(
+            timeout=patience, poll_interval=0.01, cancel_check=must_stop
+        )
     except filelock.Timeout:
+        if must_stop and must_stop():
+            raise StopNow from None
         raise TryLater(
             "another ralph is changing the plan; try again in a moment"
         ) from None
+    with lock:
+        yield
 
 
 def _edit(

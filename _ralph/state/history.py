@@ -28,7 +28,7 @@ _LABEL = (
 
 
 @dataclass(frozen=True)
-class Away:
+class Unavailable:
     """Why and until when an agent cannot be used."""
 
     since: float = 0.0  # the unix time at which that became known
@@ -51,11 +51,15 @@ class RunHistory(Spent):
     denied: list[str] = field(
         default_factory=list
     )  # tasks whose agents were denied what they needed
-    away: dict[str, Away] = field(default_factory=dict)  # by the commands of agents
+    away: dict[str, Unavailable] = field(
+        default_factory=dict
+    )  # by the commands of agents
     waited: records.Waited = field(
         default_factory=records.Waited
     )  # the last wait for one of them
     vain: int = 0  # the waits in a row that did not help
+    commit: str = ""  # where its last pass left the branch
+    set_aside: dict[str, str] = field(default_factory=dict)  # tasks, and why
 
 
 @dataclass
@@ -87,9 +91,7 @@ class TaskHistory(Spent):
     parked: str = ""
     left: str = ""  # the tree of unfinished work
     base: str = ""  # the commit that it is made on
-    lacks: str = (
-        ""  # what it needs before an agent goes on: `checks`, `judge` or nothing
-    )
+    worker: int = 0  # the loop that worked it last
     conflict: Conflict = field(default_factory=Conflict)  # what stands in it
     interrupted: int = 0  # how often in a row
 
@@ -123,7 +125,7 @@ class TaskHistory(Spent):
         ruled out stays."""
         self.attempts, self.last, self.since = 0, None, Spent()
         self.answered, self.answer = "", ""
-        self.left, self.base, self.lacks, self.interrupted = "", "", "", 0
+        self.left, self.base, self.interrupted = "", "", 0
         self.conflict = Conflict()
 
 
@@ -155,14 +157,14 @@ class History(Spent):
     stopped: records.Stopped | None = None
     this_run: RunHistory = field(default_factory=RunHistory)
     limits: dict[str, float] = field(default_factory=dict)  # of this run alone
-    rechecked: tuple[str, str] | None = (
-        None  # the commit and checks of the last that was green
-    )
+    recheck: records.Rechecked | None = None  # the last final check
+    opened_runs: set[str] = field(default_factory=set)  # their ids
+    reopened: int = 0  # how often people opened tasks again
     unchecked: int = 0  # the passes since the last re-check
     flaky: list[str] = field(
         default_factory=list
     )  # the checks that were red and green in it
-    overage: dict[str, Away] = field(
+    overage: dict[str, Unavailable] = field(
         default_factory=dict
     )  # who bills extra usage, by rows
     agents: defaultdict[str, AgentHistory] = field(
@@ -250,6 +252,7 @@ class History(Spent):
 
     def _run(self, record: records.RunBegan) -> None:
         self.limits = record.limits
+        self.opened_runs.add(record.run)
         if not record.continues:
             self.run, self.stopped, self.this_run = record, None, RunHistory()
 
@@ -257,9 +260,10 @@ class History(Spent):
         self.open_starts[record.iteration] = record
         self.begun.add(record.id)
         self.iteration = record.iteration
-        self.this_run.iterations += not record.leftover  # no agent runs then
+        self.this_run.iterations += not record.lost  # no agent runs then
         task = self.of(record)
         task.begun, task.command = True, record.command
+        task.worker = record.worker or 1
 
     def _verdict(self, record: records.AttemptEnded) -> None:
         start = self.open_starts.pop(record.iteration, None)
@@ -299,8 +303,13 @@ class History(Spent):
                 True,
             )
             self.unchecked += 1
+            self.this_run.commit = record.commit
         elif verdict is Verdict.CONFLICT or record.blocked:
             task.last, task.parked = record, record.parked or task.parked
+        if verdict is Verdict.SET_ASIDE:
+            self.this_run.set_aside[record.key] = record.reason
+        if record.uncounted and not record.seconds:
+            self.this_run.iterations -= 1  # no agent worked
         self._in_a_row(record)
 
     def _prices(self, record: records.AttemptEnded) -> None:
@@ -321,27 +330,27 @@ class History(Spent):
         for row, worked in ((record.agent, record), (record.judge.row, record.judge)):
             if worked.overage:
                 reset = worked.reset or record.time + _NO_RESET
-                self.overage[row] = Away(record.time, reset, reason=reason)
+                self.overage[row] = Unavailable(record.time, reset, reason=reason)
 
     def _provider(self, record: records.AttemptEnded, began: float) -> None:
         """Whether its agent, or the judge that it lacks, can be used again. An attempt
         that `began` before the limit was known says nothing new, but for a later
         reset."""
-        run, command = (
-            self.this_run,
-            record.judge.agent if record.unjudged else record.command,
-        )
-        away = run.away.get(command) or Away()
+        run, command = self.this_run, record.command
+        away = run.away.get(command) or Unavailable()
+        if record.verdict in (Verdict.SET_ASIDE, Verdict.CONFLICT):
+            return
         if record.tokens.output or record.verdict not in _NO_ANSWER:
-            run.vain, away = 0, replace(away, tries=0) if away.tries else away
+            run.vain = 0
+            away = Unavailable() if began >= away.since else replace(away, tries=0)
         if record.verdict is Verdict.UNAVAILABLE:
-            away = Away(record.time, NEVER, reason=record.reason)
+            away = Unavailable(record.time, NEVER, reason=record.reason)
         elif record.verdict is Verdict.LIMITED and record.reset:
-            away = Away(
+            away = Unavailable(
                 record.time, max(away.reset, record.reset), reason=record.reason
             )
         elif record.verdict is Verdict.LIMITED and began >= away.since:
-            away = Away(record.time, tries=away.tries + 1, reason=record.reason)
+            away = Unavailable(record.time, tries=away.tries + 1, reason=record.reason)
         run.away[command] = away
 
     def _work_left(self, task: TaskHistory, record: records.AttemptEnded) -> None:
@@ -352,12 +361,8 @@ class History(Spent):
         task.left, task.base = (record.left, record.base) if goes_on else ("", "")
         task.conflict = record.conflict if goes_on else Conflict()
         interrupted = record.verdict is Verdict.INTERRUPTED
-        unchecked = (
-            interrupted and task.left and not record.leftover and not record.checks
-        )
-        task.lacks = "judge" if record.unjudged else "checks" if unchecked else ""
         if interrupted:
-            task.interrupted += not record.leftover
+            task.interrupted += not record.uncounted
         elif record.verdict not in (Verdict.LIMITED, Verdict.UNAVAILABLE):
             task.interrupted = 0
 
@@ -375,8 +380,7 @@ class History(Spent):
 
     def _recheck(self, record: records.Rechecked) -> None:
         self.unchecked, self.flaky = 0, record.flaky
-        if record.ok:
-            self.rechecked = (record.commit, record.checks_digest)
+        self.recheck = record
         for key in record.broken:
             task = self.tasks[key]
             task.start_anew()
@@ -402,6 +406,7 @@ class History(Spent):
         )
         task.start_anew()
         task.holds = False
+        self.reopened += 1
         (task.answered, task.answer), task.set_back = answer, 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from _ralph import text
 from _ralph.errors import BadInput, Stop
 from _ralph.model import Json, Share, Spent, Task
-from _ralph.state.history import Away, History, TaskHistory
+from _ralph.state.history import History, TaskHistory, Unavailable
 
 BLOCKED_AT_ONCE = 3
 """That many tasks blocked in a row end a run in which nothing has passed."""
@@ -46,7 +46,6 @@ class Limits:
     """NONE means no limit."""
 
     jobs: int = 1  # tasks that are worked side by side
-    rooms: int = 1  # candidates that are checked side by side
     attempts: int = 3  # at one task, until it is retried
     iterations: int = 50  # those that follow are for one run
     hours: float = 12.0
@@ -211,23 +210,25 @@ def spent_by(task: Task, taken: Spent) -> str:
     return ""
 
 
-def back(limits: Limits, away: Away) -> float:
+def back(limits: Limits, away: Unavailable) -> float:
     """When (unix time) an agent can be used that is `away`."""
     if away.reset or not away.tries:
         return away.reset
     return away.since + min(BACKOFF[min(away.tries, len(BACKOFF)) - 1], limits.max_wait)
 
 
-def wait_for(limits: Limits, away: Away, vain: int, now: float) -> float | Stop:
-    """Until when (unix time) to wait for an agent that is `away`, or the stop that ends
-    the run; `vain` is how many waits in a row did not help."""
+def wait_for(limits: Limits, away: Unavailable, vain: int, now: float) -> float:
+    """Until when (unix time) to wait for an agent that is `away`. Stop where it is not
+    to be waited for: `vain` is how many waits in a row did not help."""
     at = back(limits, away)
     if not away.reset:
+        if vain < VAIN_WAITS:
+            return at
         reason = f"{VAIN_WAITS} waits in a row did not help: {away.reason}"
-        return at if vain < VAIN_WAITS else Stop("limited", reason)
+        raise Stop("limited", reason)
     if at - now > limits.max_wait:
         reason = f"the provider's limit ends in {text.duration(at - now)}, more than --max-wait allows"
-        return Stop("limited", reason)
+        raise Stop("limited", reason)
     import random  # 1 ms, and rarely wanted
 
     return at + random.uniform(1.0, JITTER)

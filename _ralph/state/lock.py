@@ -13,84 +13,76 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from _ralph import files
 from _ralph.codec import as_json
 from _ralph.errors import RalphError, TryLater
 from _ralph.model import Paths
 from _ralph.process.mark import left_by_run, mark_run
-from _ralph.process.process import sweep
-from _ralph.state.layout import RUNNING, Holder, last_holder, noted, running
-
-if TYPE_CHECKING:
-    import filelock
+from _ralph.process.process import alive, sweep
+from _ralph.state.layout import RUNNING, Holder, last_holder, noted
 
 _KIN = "kin"
 """The folder that has a note on each process of the run, where orphans are not
 adopted."""
 
+_ENDING = 10.0
+"""Seconds that the loops of a run that was killed may take to end."""
 
-def acquire(paths: Paths) -> filelock.BaseFileLock:
-    """The lock on this plan, held until the process ends; TryLater names its holder."""
-    import filelock
 
+def acquire(paths: Paths) -> int:
+    """The lock on this plan: a plain flock, which loops inherit, so that a start after a
+    kill waits until they have ended. The descriptor that holds it; TryLater names the
+    one who does."""
     paths.private.mkdir(parents=True, exist_ok=True)
-    lock = files.lock_at(paths.private / "lock")
-    try:
-        end = (
-            time.monotonic() + 0.2
-        )  # the workers of a loop that was killed hold it until they end
-        lock.acquire(timeout=0.2)
-        while running(paths):  # one whose lock a person deleted
-            if time.monotonic() > end:
-                raise filelock.Timeout(lock.lock_file)
-            time.sleep(0.02)
-    except filelock.Timeout:
-        holder = running(paths)
-        who, since = "another ralph", ""
-        if holder:
-            who, since = (
-                f"`ralph {holder.what}`",
-                f" (pid {holder.pid}, since {holder.since})",
-            )
-        raise TryLater(
-            f"{who} is at work on this plan{since}; wait for its end, or see `ralph stop`"
-        ) from None
-    return lock
+    path = paths.private / RUNNING
+    if os.path.lexists(path) and not files.regular(path, follow=False):
+        files.clear(path)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    end = time.monotonic() + _ENDING
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            holder = last_holder(paths)
+        if time.monotonic() > end or (holder and alive([holder.pid])):
+            os.close(fd)
+            raise TryLater(f"{_at_work(holder)}; wait for its end, or see `ralph stop`")
+        time.sleep(0.05)
+
+
+def _at_work(holder: Holder | None) -> str:
+    """Who is at work on a plan, in words."""
+    if holder is None:
+        return "another ralph is at work on this plan"
+    since = f"(pid {holder.pid}, since {holder.since})"
+    return f"`ralph {holder.what}` is at work on this plan {since}"
 
 
 @contextlib.contextmanager
 def alone(paths: Paths, what: str) -> Iterator[str]:
     """Be the only ralph at work on this plan, as `what`; the mark that all that is
     started here carries. TryLater if another one is."""
-    run_id, lock = uuid.uuid4().hex, acquire(paths)
+    run_id, fd = uuid.uuid4().hex, acquire(paths)
     try:
         end_killed_run(paths)
-        mark_run(
-            run_id, paths.private / _KIN
-        )  # so that every child can be told from a stranger
-        holder = Holder(
-            os.getpid(), run_id, time.strftime("%Y-%m-%d %H:%M:%S"), what, boot()
-        )
-        path = files.clear(paths.private / RUNNING)
-        files.atomic_write(path, json.dumps(as_json(holder)).encode())
-        with path.open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # as `running` sees
-            try:
-                yield run_id
-            except RalphError:  # an end like any other
-                _leave(paths)
-                raise
-            _leave(paths)
+        # So that every child can be told from a stranger
+        mark_run(run_id, paths.private / _KIN)
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        holder = Holder(os.getpid(), run_id, since, what, boot())
+        data = json.dumps(as_json(holder)).encode()
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, data, 0)
+        try:
+            yield run_id
+        except RalphError:  # an end like any other
+            os.ftruncate(fd, 0)
+            raise
+        os.ftruncate(fd, 0)
     finally:
         os.environ.pop("RALPH_RUN_ID", None)
-        lock.release()
-
-
-def _leave(paths: Paths) -> None:
-    with contextlib.suppress(OSError):  # a run that is over ends as it ended
-        (paths.private / RUNNING).unlink()
+        os.close(fd)
 
 
 def end_killed_run(paths: Paths) -> None:

@@ -16,7 +16,7 @@ from typing import ClassVar
 from _ralph import files, text
 from _ralph.codec import as_json, made
 from _ralph.errors import BadInput
-from _ralph.model import Conflict, Json, Judgement, Plan, Spent, Verdict, Work, task_key
+from _ralph.model import Json, Judgement, Plan, Spent, Verdict, Work, task_key
 
 VERSION = 2
 KINDS: dict[str, type[Record]] = {}
@@ -67,18 +67,17 @@ class RunBegan(Record, event="run"):
 
 @dataclass(kw_only=True)
 class AttemptBegan(OfTask, event="start"):
-    """An attempt begins."""
+    """An attempt begins: its task is claimed until the verdict."""
 
     iteration: int
-    id: str = ""  # random, and in the commit that lands
+    id: str = ""  # random, and in the commit that passes
     attempt: int = 0
     command: str = ""  # the agent, as a person named it
-    worker: int = 0  # its number, if it is not the first
-    conflict: Conflict = field(
-        default_factory=Conflict
-    )  # as in `Work`, like those that follow
-    base: str = ""
-    leftover: str = ""
+    worker: int = 0  # the number of its loop, if it is not the first
+    base: str = ""  # the commit that it begins at
+    share_usd: float | None = None  # what it may spend
+    share_tokens: int | None = None
+    lost: bool = False  # its commit is on the branch, and the log lacked it
 
 
 @dataclass(kw_only=True)
@@ -111,6 +110,8 @@ class AttemptEnded(Spent, Work, OfTask, event="verdict"):
     reset: float = 0.0
     overage: bool = False
     denials: list[str] = field(default_factory=list)
+    uncounted: bool = False  # no agent had started, or a person stopped it
+    beside: list[str] = field(default_factory=list)  # checks that are red beside a pass
     task_before: str = ""  # the digest of the task's entry in prd.json at that time
 
 
@@ -121,6 +122,7 @@ class Waited(Record, event="wait"):
     until: float = 0.0  # unix time
     backoff: bool = False  # that is a guess
     command: str = ""  # the agent
+    reason: str = ""  # where it is not for an agent
 
 
 @dataclass(kw_only=True)
@@ -138,6 +140,8 @@ class Rechecked(Record, event="recheck"):
     )  # the commits since each of them passed
     failures: dict[str, Failure] = field(default_factory=dict)  # their red checks
     flaky: list[str] = field(default_factory=list)
+    red: list[str] = field(default_factory=list)  # checks, and how each ended
+    old: list[str] = field(default_factory=list)  # old failures of single tests
 
 
 @dataclass(kw_only=True)
@@ -169,9 +173,6 @@ class Stopped(Record, event="stop"):
     stop: str = ""
     exit: int = 0
     reason: str = ""
-    unmarked: list[str] = field(
-        default_factory=list
-    )  # the keys of tasks whose marks it could not write
 
 
 def from_json(entry: Json) -> Record:
@@ -224,10 +225,7 @@ class Journal:
 
     def require_file(self) -> None:
         """BadInput if there is something that is no file."""
-        if (
-            os.path.lexists(self.target)
-            and files.read_regular(self.target, 0) is None
-        ):
+        if os.path.lexists(self.target) and files.read_regular(self.target, 0) is None:
             raise BadInput(f"{self.path} is not a regular file; move it away")
 
     def records(self, plan: Plan) -> Iterator[Record]:

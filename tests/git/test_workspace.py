@@ -26,7 +26,7 @@ from _ralph.git import patterns, snapshot, workspace
 from _ralph.git.git import Git, freeze_settings
 from _ralph.git.snapshot import Entry, restore
 from _ralph.git.workspace import Place, Start, changes
-from _ralph.loop.options import Options
+from _ralph.state.options import Options
 from _ralph.loop.places import Places
 from _ralph.loop.settings import Settings
 from _ralph.loop.view import View

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from _ralph.loop.opening import read_run
-from _ralph.loop.options import Options
+from _ralph.state.options import Options
 from _ralph.loop.run import Run
 from _ralph.process.process import Control
 from tests.conftest import Repo

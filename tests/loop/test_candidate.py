@@ -15,7 +15,7 @@ from _ralph.loop.checking import check_commit, check_twice
 from _ralph.loop.commit import commit_in_room
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.opening import read_run
-from _ralph.loop.options import Options
+from _ralph.state.options import Options
 from _ralph.loop.run import Run
 from _ralph.loop.setup import require_setup
 from _ralph.model import Check, Conflict, Verdict

@@ -21,7 +21,7 @@ from _ralph.loop.landing import (
     set_back_claim,
 )
 from _ralph.loop.opening import read_run
-from _ralph.loop.options import Options
+from _ralph.state.options import Options
 from _ralph.loop.run import Run
 from _ralph.model import CheckResult, Task, Verdict
 from _ralph.state import edit

@@ -25,7 +25,7 @@ from _ralph.loop.opening import (
     unseen,
     version_of,
 )
-from _ralph.loop.options import Options
+from _ralph.state.options import Options
 from _ralph.loop.run import Run
 from tests.conftest import Repo
 from tests.git.test_branch import work_on

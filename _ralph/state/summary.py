@@ -1,0 +1,1 @@
+from _ralph.state.facts import *  # noqa
