@@ -24,10 +24,10 @@ LIMIT = '{"type":"result","is_error":true,"terminal_reason":"api_error","api_err
 # five seconds; that begins again one second after a provider's limit has ended, and not
 # up to ten.
 LOOKS_OFTEN = """
-from _ralph.loop import rounds, settings
+from _ralph.loop import claim, loop
 from _ralph.process import process
 from _ralph.state import limits
-rounds._LOOK, settings.PATIENCE = 0.2, 0.2
+claim._LOOK, loop._PATIENCE = 0.2, 0.2
 real = process.Control.wait
 process.Control.wait = lambda control, seconds, *given: real(control, min(seconds, 0.2), *given)
 limits.JITTER = 1.0
