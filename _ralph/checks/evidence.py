@@ -24,7 +24,7 @@ class RunChecks(Protocol):
     """Runs checks on a commit in the clean room, in order, and remembers what they
     said, so that `Question.runs` knows it. Without `again`, only those run that have no
     result yet. What it returns: the results of `checks`, remembered ones marked as
-    recalled; or a red `setup`, alone."""
+    recalled; and what else is red in the room, such as `setup`, then alone."""
 
     def __call__(
         self, commit: str, checks: Sequence[Check], label: str, again: bool
@@ -119,16 +119,17 @@ class Step:
 
 
 def gather(question: Question) -> list[Evidence]:
-    """The evidence for each check of the program, in order; or for a red `setup`
-    alone."""
+    """The evidence for each check of the program, in order; or what was found, if
+    `setup` is red or git did not end. Where a check did not run, nothing runs again."""
     found = question.run(question.candidate, question.program, "", False)
+    results = {result.command: result for result in found}
     commands = {check.command for check in question.program}
-    outside = [result for result in found if result.command not in commands]
-    if outside:
-        return [Evidence(result) for result in outside]
+    if results.keys() - commands:
+        return [Evidence(result) for result in found]
+    if commands - results.keys():  # it was cut short, and is red
+        return [_measured(question, check, results) for check in question.program]
     if question.candidate != question.tip and question.plan:
         question.run(question.tip, question.plan, BEFORE, False)
-    results = {result.command: result for result in found}
     steps: list[Step] = []
     while True:
         evidence = [_measured(question, check, results) for check in question.program]

@@ -3,16 +3,12 @@ it."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
 from _ralph.checks import suite
 from _ralph.checks.suite import Comparison, Kind, compare, judged, ran, with_tests
 from _ralph.model import CheckResult, SingleTests
-from tests.checks.scripted import run, runs
+from tests.checks.scripted import mutant, run, runs
 
 # Runs before, now and earlier, as `scripted.run` reads them, and what became of each
 # test; `other` is not said.
@@ -114,11 +110,7 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_table_sees(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = MUTANTS[name]
-    source = Path(suite.__file__).read_text("utf-8")
-    assert source.count(old) == 1, name
-    broken = ModuleType("broken")
-    monkeypatch.setitem(sys.modules, "broken", broken)  # dataclasses look there
-    exec(compile(source.replace(old, new), "suite.py", "exec"), broken.__dict__)
+    broken = mutant(suite, old, new)
     monkeypatch.setitem(globals(), "compare", broken.compare)
     assert not all(map(told, CASES)), name
 

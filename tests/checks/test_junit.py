@@ -1,0 +1,472 @@
+"""Results of single tests: what is read from the files of real runners, and from files
+that are none."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from _ralph import files, text
+from _ralph.checks import junit
+from _ralph.model import SingleTests
+from tests.checks.scripted import mutant
+from tests.conftest import ROOT
+from tests.hostile import hostile
+
+RECORDINGS = ROOT / "tests" / "recordings" / "junit"
+PROJECT = Path("/srv/project")  # where they were made
+Read = Callable[[Path, Path], SingleTests]
+
+
+def told(tests: SingleTests) -> str:
+    """What was read, in one line."""
+    states: dict[str, Any] = {
+        "passed": tests.passed,
+        "failed": tests.failed,
+        "skipped": tests.skipped,
+    }
+    states["not loaded"] = tests.uncollected
+    words = [f"{state} {name}" for state, names in states.items() for name in names]
+    return ", ".join(words) + tests.unread
+
+
+# ---------------------------------------------------------------- real runners
+
+# The recording; how many passed, failed and were skipped; some of the names, and all
+# that could not be loaded.
+GOLDEN = """\
+gotestsum-half       8 4 1  passed example.org/calc/calc > TestTable/same#01, skipped example.org/calc/calc > TestSkipped
+gotestsum-main       its results name no test
+gotestsum-next       2 1 0  passed example.org/calc/other > TestAdd, not loaded a package that the results do not name
+gotestsum-next-go127 2 2 0  failed example.org/calc/calc > TestMain, not loaded example.org/calc/calc > TestMain
+gotestsum-reruns     1 2 0  failed example.org/calc > TestFlaky
+jest-half            4 6 1  passed calc nested deeper adds, failed with a broken hook is not reached
+jest-next            4 6 1  passed calc is known to fail, skipped calc is skipped
+jest-next-errors     4 7 1  passed test/calc.test.js > calc each 1 2, failed test/next.test.js > Test suite failed to run > test/next.test.js, not loaded test/next.test.js > Test suite failed to run > test/next.test.js
+mocha-half           2 6 2  passed test/calc.test.js > calc nested deeper > adds, failed test/calc.test.js > slow
+mocha-retries        2 1 0  passed test/flaky.test.js > is flaky
+nextest-half         4 3 0  passed calc::whole > adds, failed calc > tests::subtracts
+nextest-retries      2 1 0  passed calc::flaky > flaky, failed calc::flaky > red
+node-half            3 7 3  passed calc > nested deeper > adds, failed calc > adds, skipped calc > is to do and fails
+node-next            3 8 3  failed test/next.test.js, not loaded test/next.test.js
+node-odd             5 1 0  passed test/exit.test.js, failed same > name
+node24-next          3 8 3  passed test/calc.test.js > calc.nested deeper > adds, failed test/next.test.js, not loaded test/next.test.js
+pytest-continues     7 8 4  passed tests.test_calc.TestNested.TestDeeper > test_add, failed tests.test_next, not loaded tests.test_next
+pytest-half          7 7 4  passed tests.test_calc > test_param[1-2], skipped tests.test_calc > test_xfail
+pytest-reruns        2 1 0  passed tests.test_calc > test_flaky
+pytest-setup-plan    0 1 18 failed tests.test_next, skipped tests.test_calc > test_add, not loaded tests.test_next
+pytest-stops         0 1 0  failed tests.test_next, not loaded tests.test_next
+surefire-half        3 4 2  passed org.example.TableTest > isNotThree[0: n 1], failed org.example.BeforeTest
+surefire-reruns      2 2 0  passed org.example.FlakyTest > flaky, failed org.example.FlakyTest > red
+vitest-half          3 6 2  passed test/calc.test.mjs > calc > nested > deeper > adds, skipped test/calc.test.mjs > calc > is to do
+vitest-next          3 7 2  failed test/next.test.mjs, not loaded test/next.test.mjs
+vitest-retries       2 1 0  passed test/flaky.test.mjs > is flaky
+"""
+
+
+def recording(name: str) -> Path:
+    file = RECORDINGS / f"{name}.xml"
+    return file if file.exists() else RECORDINGS / name
+
+
+NAMES = [row.split()[0] for row in GOLDEN.splitlines()]
+
+
+@pytest.mark.parametrize("row", GOLDEN.splitlines())
+def test_the_files_of_real_runners(row: str) -> None:
+    name, wanted = row.split(maxsplit=1)
+    found = junit.read(recording(name), PROJECT)
+    if found.unread:
+        assert found.unread == wanted
+        return
+    counts = [len(found.passed), len(found.failed), len(found.skipped)]
+    *numbers, names = wanted.split(maxsplit=3)
+    assert counts == [int(number) for number in numbers]
+    assert {*names.split(", ")} <= {*told(found).split(", ")}, told(found)
+    assert len(found.uncollected) == names.count("not loaded")
+
+
+def test_every_recording_has_its_row() -> None:
+    names = {path.name.removesuffix(".xml") for path in RECORDINGS.iterdir()}
+    assert names == {*NAMES, "README.md"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_test_has_one_name_in_every_place(name: str, tmp_path: Path) -> None:
+    source, place = recording(name), tmp_path / "room-12"
+    for file in source.iterdir() if source.is_dir() else [source]:
+        moved = file.read_bytes().replace(bytes(PROJECT), bytes(place))
+        (tmp_path / file.name).write_bytes(moved)
+    found = junit.read(tmp_path if source.is_dir() else tmp_path / source.name, place)
+    assert found == junit.read(source, PROJECT)
+    assert str(place) not in repr(found)
+
+
+# What a failure says: the first line of one of each runner.
+SAYS = """\
+gotestsum-half | example.org/calc/calc > TestSub     |     calc_test.go:17: Sub(3, 2) = 5, want <1>
+jest-half      | calc throws                         | TypeError: boom <&> "quoted"
+mocha-half     | test/calc.test.js > calc > throws   | TypeError: boom <&> "quoted"
+nextest-half   | calc::whole > is_err                | Error: "no database"
+node24-next    | test/calc.test.js > slow            | test timed out after 100ms
+pytest-half    | tests.test_calc > test_sub          | AssertionError: sub is <wrong> & known
+surefire-half  | org.example.CalcTest > errors       | java.lang.IllegalStateException: no database
+vitest-next    | test/next.test.mjs                  | Cannot find module '../multiply.js' imported from test/next.test.mjs
+"""
+
+
+@pytest.mark.parametrize("row", SAYS.splitlines())
+def test_what_a_failure_says(row: str) -> None:
+    name, test, line = row.split("|")
+    found = junit.read(recording(name.strip()), PROJECT)
+    assert line[1:] in found.failed[test.strip()].splitlines()
+
+
+# ---------------------------------------------------------------- decisions
+
+DTD = '<!DOCTYPE r [<!ENTITY a "lol">]>'
+# What stands in a file (without a root: in a suite called "s"), and what is read from
+# it. <T> is <testcase classname="c" name="t">, <U> the same with another name; ROOT the
+# folder of the place.
+TABLE = f"""
+<T></T>                                                               => passed c > t
+<T><failure/></T>                                                     => failed c > t
+<T><error>trace</error></T>                                           => failed c > t
+<T><skipped/></T>                                                     => skipped c > t
+<T><disabled/></T>                                                    => skipped c > t
+<testcase name="t" status="notrun"/>                                  => skipped s > t
+<testcase name="t" status="run"/>                                     => passed s > t
+<T><skipped type='todo'/><failure/></T>                               => skipped c > t
+<T><flakyFailure/><flakyError/></T>                                   => passed c > t
+<T><failure/><rerunFailure><stackTrace>x</stackTrace></rerunFailure></T> => failed c > t
+<T><rerunError/></T>                                                  => failed c > t
+<T><system-out>&lt;failure/></system-out><properties/></T>            => passed c > t
+<failure/><T></T>                                                     => passed c > t
+<T><testcase name="u"><error/></testcase></T>                         => passed c > t, failed s > u
+<testsuite tests="0"><T></T></testsuite>                              => skipped c > t
+<testsuite tests="0"><T><error/></T></testsuite>                      => failed c > t
+<testsuite tests="0"><T><skipped/></T></testsuite>                    => skipped c > t
+<testsuite tests="1"><T></T><U><error/></U></testsuite>               => failed c > u, skipped c > t
+<testsuite tests="2"><T></T><U><error/></U></testsuite>               => passed c > t, failed c > u
+<testsuite tests="0"><T></T><T><error/></T></testsuite>               => failed c > t
+
+<T></T><T><failure/></T>                                              => failed c > t
+<T><failure/></T><T></T>                                              => failed c > t
+<T></T><T><skipped/></T>                                              => skipped c > t
+<T><skipped/></T><T><failure/></T>                                    => failed c > t
+<T></T><T></T>                                                        => passed c > t
+
+<testcase name="t"/>                                                  => passed s > t
+<testcase classname="test" name="t"/>                                 => passed s > t
+<testsuite name="d"><testcase classname="test" name="t"/></testsuite> => passed s > d > t
+<testsuite name="pytest"><testcase classname="" name="t"/></testsuite> => passed s > t
+<testcase classname="c" name="c adds"/>                               => passed c adds
+<testcase classname="add" name="adds"/>                               => passed add > adds
+<testcase classname="c" name=""/>                                     => passed c
+<testsuites><testcase time="1"/></testsuites>                         => passed (no name)
+<testcase file="a.js" classname="c" name="t"/>                        => passed a.js > c > t
+<testcase file="ROOT/a.js" classname="c" name="t"/>                   => passed a.js > c > t
+<testcase file="file://ROOT/a.js" classname="c" name="t"/>            => passed a.js > c > t
+<testcase file="ROOT-2/a.js" classname="c" name="t"/>                 => passed c > t
+<testcase file="/elsewhere/a.js" classname="c" name="t"/>             => passed c > t
+<testsuite file="a.js"><testsuite><T></T></testsuite></testsuite>     => passed a.js > c > t
+<testcase classname="c" name="reads ROOT/x, not ROOT2"/>              => passed c > reads x, not ROOT2
+<testcase classname="c" name="a&#10;&#9;b  c &#x202e;d&#x85;"/>       => passed c > a b c d
+
+<testcase classname="" name="m"><error/></testcase>                   => failed s > m, not loaded s > m
+<testcase classname="" name="m"/>                                     => passed s > m
+<testcase classname="" name="m"><skipped/></testcase>                 => skipped s > m
+<testcase classname="" name="m" file="a"><error/></testcase>          => failed a > s > m
+<testcase name="m"><error/></testcase>                                => failed s > m
+<testcase classname="c" name="a/b.test.js"><error/></testcase>        => failed c > a/b.test.js, not loaded c > a/b.test.js
+<testcase classname="c" name="in b.js"><error/></testcase>            => failed c > in b.js
+<testsuites errors="1"><T><error/></T></testsuites>                   => failed c > t
+<testsuites errors="2"><T><error/></T></testsuites>                   => failed c > t, not loaded a package that the results do not name
+
+<?xml version='1.0'?><testsuite name='s'><T></T></testsuite>          => passed c > t
+<j:testsuites xmlns:j="urn:j"><T></T></j:testsuites>                  => passed c > t
+<testsuites xmlns="urn:j"><T><failure/></T></testsuites>              => failed c > t
+<?pi x?><!-- x --><testsuites><T></T></testsuites>                    => passed c > t
+<T><system-out>ESC[31mred</system-out></T>                            => passed c > t
+<testsuites/>                                                         => its results name no test
+{DTD}<testsuites>&a;</testsuites>                                     => its results hold a DOCTYPE, and no test runner writes one
+<TestRun/>                                                            => its results are no JUnit XML: they begin with <TestRun>
+"""
+ROWS = [row.partition("=>")[::2] for row in TABLE.splitlines() if row]
+ROOTS = ("<testsuites", "<j:", "<?", "<!", "<TestRun")
+CASE = '<testsuites><testcase classname="c" name="t"/></testsuites>'
+
+
+def write(path: Path, body: str) -> Path:
+    """Make it the results of a run at the folder around them."""
+    body = body.strip()
+    if not body.startswith(ROOTS):
+        body = f'<testsuites><testsuite name="s">{body}</testsuite></testsuites>'
+    for short, name in (("T", "t"), ("U", "u")):
+        body = body.replace(f"<{short}>", f'<testcase classname="c" name="{name}">')
+        body = body.replace(f"</{short}>", "</testcase>")
+    path.write_text(body.replace("ROOT", str(path.parent)).replace("ESC", "\x1b"))
+    return path
+
+
+def read_row(read: Read, folder: Path, body: str) -> str:
+    """What is read where this stands in a file, with ROOT for the folder."""
+    found = told(read(write(folder / "r.xml", body), folder))
+    return found.replace(str(folder), "ROOT")
+
+
+def test_the_table(tmp_path: Path) -> None:
+    for body, wanted in ROWS:
+        assert read_row(junit.read, tmp_path, body) == wanted.strip(), body
+
+
+# Rules that somebody could write: what stands in the code, and what in its place.
+MUTANTS = {
+    "the last of two counts": ("max(state, self._states.get(test.name, _PASSED))", "state"),
+    "the best of two counts": (
+        "max(state, self._states.get(test.name, _PASSED))",
+        "min(state, self._states.get(test.name, _FAILED))",
+    ),
+    "skipped is passed": ("            state = _SKIPPED\n", "            state = _PASSED\n"),
+    "failed wins over skipped": ("elif test.kinds & _FAILURES", "if test.kinds & _FAILURES"),
+    "a suite that ran no test passed": ("max(_SKIPPED, self._states[name])", "self._states[name]"),
+    "a suite that counts no test did not fail": ("max(_SKIPPED, self._states[name])", "_SKIPPED"),
+    "a suite counts more than it ran": ("<= suite.others", "< suite.others"),
+    "an error is no failure": ('"failure", "error", ', '"failure", '),
+    "a status is nothing": ('{attributes.get("status", "")} & _SKIPS', "set()"),
+    "a flaky test failed": ('"rerunError"}', '"rerunError", "flakyFailure"}'),
+    "a DOCTYPE is read": ("forbid_dtd=True", "forbid_dtd=False, forbid_entities=False"),
+    "any XML is read": ('if kind not in ("testsuites", "testsuite"):', "if False:"),
+    "a class called test names a test": ('"test", ', ""),
+    "no suites": (' or self._suites[-1].name\n', "\n"),
+    "no file": ("_joined(file, owner, title)", "_joined(owner, title)"),
+    "places in names": ('said.replace(top, "")', "said"),
+    "namespaces": ('rpartition("}")', 'rpartition("|")'),
+    "colours are no XML": ("piece.translate(None, _CONTROL)", "piece"),
+    "a test of mocha is a file": (' and not attributes.get("file")', ""),
+    "no class is none": ('attributes.get("classname") == ""', 'not attributes.get("classname")'),
+    "any name with .js is a file": ("_FILE.fullmatch(title)", "_FILE.search(title)"),
+    "what is skipped was not loaded": ("if state == _SKIPPED or ", "if "),
+    "an error in a case is none": ('self._errors -= kind == "error"', "pass"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_every_rule_is_needed(name: str, tmp_path: Path) -> None:
+    read = mutant(junit, *MUTANTS[name]).read
+    said = [read_row(read, tmp_path, body) for body, _ in ROWS]
+    assert said != [wanted.strip() for _, wanted in ROWS]
+
+
+def test_long_names_that_begin_alike_stay_two(tmp_path: Path) -> None:
+    names = [f"{'x' * 5000}{last}" for last in "aab"]
+    cases = "".join(f'<testcase name="{name}"/>' for name in names)
+    found = junit.read(write(tmp_path / "r.xml", cases), tmp_path)
+    assert len(found.passed) == 2 and all(len(name) < 400 for name in found.passed)
+
+
+def test_of_what_failures_say_the_beginning_and_the_end_stay(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SHOP_API_TOKEN", secret := "sk-0123456789abcdef")
+    text._secrets.cache_clear()
+    said = f"begins \u202eat {tmp_path}/a.py with {secret}{'&#10;many words' * 900} {secret} ends"
+    failure = f'<failure message="it broke {secret}">{said}</failure>'
+    cases = [
+        f'<testcase name="t{n} {secret}">{failure}</testcase>' for n in range(2000)
+    ]
+    found = junit.read(write(tmp_path / "r.xml", "".join(cases)), tmp_path)
+    text._secrets.cache_clear()
+    first = found.failed["s > t0 [SHOP_API_TOKEN]"]
+    assert first.startswith(
+        "it broke [SHOP_API_TOKEN]\nbegins at a.py with [SHOP_API_TOKEN]\nmany words\n"
+    )
+    assert first.endswith("[cut here]\n" + first.partition("[cut here]\n")[2])
+    assert first.endswith("many words [SHOP_API_TOKEN] ends") and len(first) < 2100
+    assert (
+        len(found.failed) == 2000 and sum(map(len, found.failed.values())) < 1_003_000
+    )
+    assert secret not in repr(found)
+
+
+# ---------------------------------------------------------------- files and folders
+
+
+def test_in_a_folder_every_report_counts(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    (results / "module").mkdir(parents=True)
+    (results / "a.xml").write_text(CASE.replace('"t"', '"a"'))
+    (results / "module" / "b.xml").write_text(CASE.replace('"t"', '"b"'))
+    (results / "a.txt").write_text("no XML")
+    assert told(junit.read(results, tmp_path)) == "passed c > a, passed c > b"
+    # Failsafe's summary is XML, and says nothing of single tests
+    (results / "module" / "TEST-c.xml").write_text(CASE)
+    (results / "failsafe-summary.xml").write_text("<failsafe-summary/>")
+    assert told(junit.read(results, tmp_path)) == "passed c > t"
+    (results / "TEST-d.xml").write_text("<testsuites><tests")
+    assert told(junit.read(results, tmp_path)).startswith(
+        "its results (TEST-d.xml) are no JUnit XML: "
+    )
+
+
+def link(path: Path) -> None:
+    path.with_name("real.xml").write_text(CASE)
+    path.symlink_to("real.xml")
+
+
+def loop_of_folders(path: Path) -> None:
+    path.mkdir()
+    (path / "again").symlink_to(path)
+    (path / "a.xml").symlink_to(path)
+
+
+def deep_folders(path: Path) -> None:
+    path.mkdir()
+    os.chdir(path)
+    for _ in range(1500):
+        os.mkdir("d")
+        os.chdir("d")
+    os.chdir(path.parent)
+
+
+def unreadable(path: Path) -> None:
+    path.write_text(CASE)
+    path.chmod(0)
+
+
+NO_XML = "its results are no JUnit XML: "
+NO_FILE = "its results are no regular file that can be read"
+BAD = NO_XML + "not well-formed (invalid token): line 1, column "
+BOMB = "<!DOCTYPE r [<!ENTITY a0 'lol'>{}]><testsuites>&a9;</testsuites>".format(
+    "".join(f"<!ENTITY a{n + 1} '{f'&a{n};' * 10}'>" for n in range(9))
+)
+PLACES: dict[str, tuple[bytes | Callable[[Path], object], str]] = {
+    "nothing": (lambda path: None, "it wrote no results to RALPH_RESULTS; does the tool pass it on?"),
+    "FIFO": (os.mkfifo, NO_FILE),
+    "device": (lambda path: path.symlink_to("/dev/zero"), NO_FILE),
+    "link": (link, NO_FILE),
+    "link to a folder": (lambda path: path.symlink_to(path.parent), NO_FILE),
+    "no permission": (unreadable, NO_FILE),
+    "empty folder": (Path.mkdir, "its results are a folder without an .xml file"),
+    "loop of folders": (loop_of_folders, "its results (a.xml) are no regular file that can be read"),
+    "deep folders": (deep_folders, "its results are "),
+    "empty": (b"", NO_XML + "no element found: line 1, column 0"),
+    "JSON": (b"{}", BAD + "0"),
+    "half": (CASE[:30].encode(), NO_XML + "unclosed token: line 1, column 12"),
+    "two": (CASE.encode() * 2, NO_XML + "junk after document element: line 1, column "),
+    "NUL": (b"<testsuites>\0</testsuites>", BAD + "12"),
+    "no UTF-8": (b"<testsuites><a x='\xff'/></testsuites>", BAD + "1"),
+    "no encoding": (b"<?xml version='1.0' encoding='x-none'?><testsuites/>", NO_XML + "unknown encoding"),
+    "odd encoding": (b"<?xml version='1.0' encoding='base64'?><testsuites/>", NO_XML + "'base64' is not"),
+    "bomb": (BOMB.encode(), "its results hold a DOCTYPE, and no test runner writes one"),
+    "entity": (b"<testsuites>&a;</testsuites>", NO_XML + "undefined entity: line 1, column 12"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_what_is_no_results_is_said(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "no permission" and os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    monkeypatch.chdir(tmp_path)
+    make, why = PLACES[name]
+    if isinstance(make, bytes):
+        (tmp_path / "results").write_bytes(make)
+    else:
+        make(tmp_path / "results")
+    found = junit.read(tmp_path / "results", tmp_path)
+    files.clear(
+        tmp_path / "results"
+    )  # pytest cannot remove so many folders, one in the other
+    assert found.unread.startswith(why) and not (
+        found.passed or found.failed or found.skipped
+    )
+
+
+# ---------------------------------------------------------------- size and time
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece", "times", "wanted"),
+    [
+        (b"<testsuites><testcase name='t'><system-out>", b"x" * 99 + b"\n", 600_000, "1 0 0"),
+        (b"<testsuites><testcase name='t'><failure>", b"x" * 99 + b"\n", 600_000, "0 1 0"),
+        (b"<testsuites>", b" " * 100, 700_000, "its results are over 64 MB"),
+        (b"<testsuites name='", b"x" * 100, 600_000, "its results are no JUnit XML: "),
+        (b"<testsuites>", b"<testsuite>", 200_000, "its results are no JUnit XML: "),
+    ],
+)  # fmt: skip
+def test_what_is_large_is_read_up_to_64_mb(
+    tmp_path: Path, begin: bytes, piece: bytes, times: int, wanted: str
+) -> None:
+    ends = [b"</" + tag + b">" for tag in re.findall(rb"<([\w-]+)", begin)]
+    (path := tmp_path / "r.xml").write_bytes(
+        begin + piece * times + b"".join(ends[::-1])
+    )
+    began = time.process_time()
+    found = junit.read(path, tmp_path)
+    counts = f"{len(found.passed)} {len(found.failed)} {len(found.skipped)}"
+    assert (found.unread or counts).startswith(wanted)
+    assert time.process_time() - began < 20
+
+
+def test_what_takes_too_long_to_read_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(junit, "_SECONDS", -1.0)
+    for path in (write(tmp_path / "r.xml", CASE), tmp_path):
+        found = junit.read(path, tmp_path)
+        assert found.unread.endswith(" take over -1 seconds to read")
+
+
+# ---------------------------------------------------------------- hostile bytes
+
+VALID = [path.read_bytes() for path in sorted(RECORDINGS.glob("*.xml"))] + [
+    CASE.encode()
+]
+PIECES = st.sampled_from(
+    [b"<testcase>", b"</testcase>", b"<failure message='", b"<skipped/>", b"<![CDATA[", b"]]>", b"<!--", b"&#0;",
+     b"&a;", b"<!DOCTYPE a>", b"<testsuite xmlns='", b"'", b'"', b"<", b">", b"\0", b"\xff\xfe", b"}"]
+)  # fmt: skip
+
+
+@hostile
+@given(
+    st.binary(max_size=200)
+    | st.tuples(
+        st.sampled_from(VALID),
+        st.lists(
+            st.tuples(
+                st.integers(0, 1 << 14),
+                st.integers(0, 200),
+                PIECES | st.binary(max_size=9),
+            )
+        ),
+    )
+)
+def test_it_never_raises(
+    tmp_path: Path, data: bytes | tuple[bytes, list[tuple[int, int, bytes]]]
+) -> None:
+    if isinstance(data, tuple):
+        data, edits = data
+        for at, length, piece in edits:
+            at %= len(data) + 1
+            data = data[:at] + piece + data[at + length :]
+    (path := tmp_path / "r.xml").write_bytes(data)
+    found = junit.read(path, tmp_path)
+    assert (
+        found.unread
+        if not (found.passed or found.failed or found.skipped)
+        else not found.unread
+    )
+    names = [*found.passed, *found.failed, *found.skipped]
+    assert names == [text.one_line(name, 400) for name in names]
