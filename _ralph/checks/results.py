@@ -38,6 +38,7 @@ class _Said:
 class _File:
     """What the file holds."""
 
+    run: str
     valid: str
     said: list[_Said] = field(default_factory=list)
     own: dict[str, Own] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class Results:
     pass; `built` is the tree that the room holds as the plan's checks left it."""
 
     path: Path
+    run: str  # its id
     valid: str
     tree_of: Callable[[str], str]  # the tree of a commit
     own: dict[str, Own] = field(default_factory=dict)
@@ -61,20 +63,24 @@ class Results:
     _said: dict[tuple[str, str], list[CheckResult]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path, valid: str, tree_of: Callable[[str], str]) -> Results:
-        """What the file at `path` holds; nothing where it is missing, damaged or valid
-        for something else."""
-        results = cls(path, valid, tree_of)
+    def read(
+        cls, path: Path, run: str, valid: str, tree_of: Callable[[str], str]
+    ) -> Results:
+        """What the file at `path` holds; nothing where it is missing, damaged or of
+        another run; only `own` where it is valid for something else."""
+        results = cls(path, run, valid, tree_of)
         try:
             found = made(_File, json.loads(path.read_bytes()))
         except (OSError, ValueError, RecursionError):
             return results
+        if found.run != run:
+            return results
+        results.own = found.own
         if found.valid != valid:
             return results
         for said in found.said:
             key = said.tree, said.result.command
             results._said.setdefault(key, []).append(said.result)
-        results.own = found.own
         results.accepted = set(found.accepted)
         results.built = found.built
         return results
@@ -84,7 +90,8 @@ class Results:
         said = []
         for (tree, _), results in self._said.items():
             said += [_Said(tree, result) for result in results]
-        content = _File(self.valid, said, self.own, sorted(self.accepted), self.built)
+        accepted = sorted(self.accepted)
+        content = _File(self.run, self.valid, said, self.own, accepted, self.built)
         files.atomic_write(self.path, json.dumps(as_json(content)).encode())
 
     def runs(self, commit: str, command: str) -> list[CheckResult]:

@@ -40,3 +40,9 @@ def refused(loop: Loop, results: Results, task: Task, said: str, tip: str) -> st
         results.accepted.add(said)
         results.save()
     return why
+
+
+def own_key(loop: Loop, task: Task) -> str:
+    """By what it is known what a task's own checks said before its work: anew after a
+    person opened the task again."""
+    return f"{task.key}\n{loop.history.of(task).reopened}"

@@ -18,10 +18,10 @@ from _ralph.checks.results import Own, Results
 from _ralph.checks.running import baseline
 from _ralph.errors import Stop
 from _ralph.git.merge import merge
-from _ralph.loop.before import program_of, refused
+from _ralph.loop.before import own_key, program_of, refused
 from _ralph.loop.branch import tip_of
 from _ralph.loop.final import final_check, finished
-from _ralph.loop.landing import block
+from _ralph.loop.landing import block, restore_marks
 from _ralph.loop.loop import Loop
 from _ralph.loop.opening import ensure_open
 from _ralph.loop.setup import when_setup_works
@@ -48,8 +48,12 @@ def claim(loop: Loop, results: Results) -> Begun | None:
     its agent is paid. None where nothing can be claimed now. Stop where the loop must
     end; the last one makes the final check before. In the room."""
     while True:
+        if loop.check_is_due:  # the last run was cut short of it
+            loop.check_is_due = False
+            ensure_open(loop, results, None)
+            final_check(loop, results)
         with loop.plan_locked():
-            heed_people(loop, results)
+            heed_people(loop)
             stop = reason_to_stop(loop)
             task = None if stop else next_task(loop)
         if task and ensure_open(loop, results, task):
@@ -71,14 +75,14 @@ def claim(loop: Loop, results: Results) -> Begun | None:
         return None
 
 
-def heed_people(loop: Loop, results: Results) -> None:
-    """Note what people did to the plan: a task whose `blocked` was removed starts over.
-    Under the plan's lock."""
+def heed_people(loop: Loop) -> None:
+    """Note what people did to the plan: a task whose `blocked` was removed starts over;
+    a pass that the plan no longer has is marked again. Under the plan's lock."""
     if loop.trouble:
         return
+    restore_marks(loop)
     for opened in loop.history.opened(loop.plan):
         loop.write(opened, f"{opened.task} {opened.title} | unblocked in prd.json")
-        results.own.pop(opened.key, None)
 
 
 # ---------------------------------------------------------------- which task
@@ -282,7 +286,7 @@ def prepare(loop: Loop, results: Results, begun: Begun) -> bool:
 def with_red_checks(loop: Loop, results: Results, begun: Begun) -> Begun:
     """The attempt, with what is known to be red before its work."""
     red, failing = [], []
-    own = results.own.get(begun.task.key, Own())
+    own = results.own.get(own_key(loop, begun.task), Own())
     for check in program_of(loop, begun.task):
         known = results.newest(begun.base, check.command)
         if (known and not known.ok) or own.green.get(check.command) is False:
@@ -337,7 +341,7 @@ def own_checks(
     """Run the task's own checks behind the plan's, unless that is known. Why the task
     is set aside, if one of them cannot start. SetupFailed if `setup` is red."""
     own = [check.command for check in begun.task.checks]
-    known = results.own.get(begun.task.key)
+    known = results.own.get(own_key(loop, begun.task))
     if known and set(own) <= known.green.keys():
         return None
     found = baseline(
@@ -354,7 +358,7 @@ def own_checks(
             if result.missing:
                 return Verdict.SET_ASIDE, cannot_start(result)
             green.setdefault(result.command, result.ok)
-    results.own[begun.task.key] = Own(begun.base, green)
+    results.own[own_key(loop, begun.task)] = Own(begun.base, green)
     results.save()
     loop.view.lines(found.notices)
     return None

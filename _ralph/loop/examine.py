@@ -18,7 +18,7 @@ from _ralph.checks.room import Room
 from _ralph.checks.running import Job, baseline, results_of
 from _ralph.checks.verdict import Case, Decision, after_judge, decide, kept_away
 from _ralph.git.merge import merge, still_marked
-from _ralph.loop.before import program_of, refused
+from _ralph.loop.before import own_key, program_of, refused
 from _ralph.loop.branch import tip_of
 from _ralph.loop.loop import Loop
 from _ralph.loop.roles import ask_judge
@@ -75,7 +75,7 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
     stop."""
     worked, begun = candidate.worked, candidate.worked.begun
     result = worked.result
-    if loop.deaths > 1:
+    if worked.deaths > 1:
         killed = Decision(Verdict.FAILED, "its checks killed ralph twice")
         return Examined(candidate, candidate.tip, killed, result)
     if candidate.decision:
@@ -247,7 +247,7 @@ def question(asker: Asker, tests: list[str]) -> Question:
         program=asker.program,
         plan=loop.plan.checks,
         own={check.command for check in begun.task.checks},
-        began=asker.results.own.get(begun.task.key, Own()),
+        began=asker.results.own.get(own_key(loop, begun.task), Own()),
         allow=begun.task.allow,
         changed=worked.changed,
         tests=tests,

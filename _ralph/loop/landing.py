@@ -193,6 +193,30 @@ def task_of(plan: Plan, record: AttemptEnded) -> Task | None:
     return None
 
 
+def restore_marks(loop: Loop) -> None:
+    """Mark the tasks again that passed and whose commit is on the branch, and that the
+    plan no longer marks: after `git checkout prd.json`, `git stash`, an editor's old
+    buffer, or a kill right after the branch moved. `ralph retry` and the final check
+    take a pass away for good. Under the plan's lock."""
+    if loop.trouble:
+        return
+    lost = []
+    for task in loop.plan.tasks:
+        if task.passed or not loop.history.holds(task):
+            continue
+        if loop.branch.has_landed(loop.history.of(task).commit):
+            lost.append(task)
+    for task in lost:
+        how = loop.history.of(task).passed_words
+        loop.view.line(
+            f"{task.id} {how}: marked again in {loop.paths.prd.name}; "
+            f"`ralph retry {task.id}` opens it",
+            color="yellow",
+        )
+    if lost:
+        loop.mark(lambda plan: edit.set_passed(plan, lost, True))
+
+
 # ---------------------------------------------------------------- the record
 
 

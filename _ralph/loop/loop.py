@@ -65,6 +65,7 @@ class Loop:
     first_tip: str = ""  # where the branch was when it began
     trouble: str = ""  # why prd.json cannot be read now
     pending: list[tuple[str, str, str]] = field(default_factory=list)  # news to tell
+    check_is_due: bool = False  # the run before was cut short of its final check
     last_stop: Stop | None = None  # what its last attempt means for the run
     deaths: int = 0  # how often a loop of this number died in the same examination
     tell: Callable[[str], object] = lambda _: None  # a word to the supervisor
@@ -200,7 +201,8 @@ class Loop:
 
     def _results(self) -> Results:
         valid = valid_for(self.places, self.plan, self.run_id, self.history.reopened)
-        return Results.read(self.paths.private / RESULTS, valid, self.git.tree)
+        path = self.paths.private / RESULTS
+        return Results.read(path, self.run_id, valid, self.git.tree)
 
     # ------------------------------------------------------------ stops and news
 

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from _ralph.errors import Exit
 from _ralph.loop.claim import RANDOM, id_of_task
-from _ralph.loop.landing import mark_passed
+from _ralph.loop.landing import mark_passed, restore_marks
 from _ralph.loop.loop import Loop
 from _ralph.loop.stages import Begun, Worked
 from _ralph.loop.work import collect_again
 from _ralph.model import Share, Task, Verdict
-from _ralph.state import edit
 from _ralph.state.records import AttemptBegan, AttemptEnded
 
 
@@ -39,7 +38,8 @@ def recover(loop: Loop) -> list[Worked]:
             continue
         said = "an attempt was cut off; what it left is checked first"
         loop.view.line(f"{begun.task.id}: {said}")
-        found.append(replace(worked, by_person=by_person))
+        deaths = loop.deaths if begun.worker == loop.number else 0
+        found.append(replace(worked, by_person=by_person, deaths=deaths))
     if loop.number == 1:
         with loop.plan_locked():
             restore_marks(loop)
@@ -159,27 +159,3 @@ def note_lost(loop: Loop, landed: dict[str, str]) -> None:
                 ),
                 f"iteration {number} | {task.id} {task.title} | {what}",
             )
-
-
-def restore_marks(loop: Loop) -> None:
-    """Mark the tasks again that passed and whose commit is on the branch, and that the
-    plan no longer marks: after `git checkout prd.json`, `git stash`, an editor's old
-    buffer, or a kill right after the branch moved. `ralph retry` and the final check
-    take a pass away for good. Under the plan's lock."""
-    if loop.trouble:
-        return
-    lost = []
-    for task in loop.plan.tasks:
-        if task.passed or not loop.history.holds(task):
-            continue
-        if loop.branch.has_landed(loop.history.of(task).commit):
-            lost.append(task)
-    for task in lost:
-        how = loop.history.of(task).passed_words
-        loop.view.line(
-            f"{task.id} {how}: marked again in {loop.paths.prd.name}; "
-            f"`ralph retry {task.id}` opens it",
-            color="yellow",
-        )
-    if lost:
-        loop.mark(lambda plan: edit.set_passed(plan, lost, True))

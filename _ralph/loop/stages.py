@@ -77,6 +77,7 @@ class Worked:
     protected: Sequence[str] = ()  # of that, what `allow` could let in
     notices: Sequence[str] = ()
     said: str = ""  # its handoff file
+    deaths: int = 0  # how often a loop died while it examined this
     by_person: bool = False  # it was cut off because a person stopped the run
 
     @property

@@ -60,6 +60,7 @@ def begin(options: Options, control: Control, view: View, run_id: str) -> Loop:
         view.line(f"! {warning}", color="yellow")
     if history.run is None:  # one that crashed continues with its own limits
         history.this_run = RunHistory()
+        loop.check_is_due = history.unchecked > 0
     loop.carried = history.this_run.seconds
     return loop
 

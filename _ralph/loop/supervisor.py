@@ -114,6 +114,7 @@ class Supervisor:
         control.on_tick = view.tick
         loop = self.loop
         loop.number, loop.deaths, loop.tell = number, deaths, view.tell
+        loop.check_is_due = loop.check_is_due and number == 1
         loop.control, loop.view = control, view
         loop.places.control, loop.places.view = control, view
         loop.git.calls.control = control
@@ -308,7 +309,11 @@ def with_final_check(loop: Loop, stop: Stop) -> Stop:
         what = "a task that had passed no longer holds"
         return Stop("once", f"one attempt, as asked, and {what}")
     done = all(task.passed for task in loop.plan.tasks)
-    if last.red and (done if stop.word == "once" else stop.exit == Exit.LEFT):
+    if (
+        last.red
+        and not last.broken
+        and (done if stop.word == "once" else stop.exit == Exit.LEFT)
+    ):
         red = ", ".join(last.red)
         reason = f"{stop.reason}, and not all checks are green: {red}"
         return Stop("red-checks", reason)

@@ -92,6 +92,7 @@ class TaskHistory(Spent):
     left: str = ""  # the tree of unfinished work
     base: str = ""  # the commit that it is made on
     worker: int = 0  # the loop that worked it last
+    reopened: int = 0  # how often a person opened it again
     conflict: Conflict = field(default_factory=Conflict)  # what stands in it
     interrupted: int = 0  # how often in a row
 
@@ -407,6 +408,7 @@ class History(Spent):
         task.start_anew()
         task.holds = False
         self.reopened += 1
+        task.reopened += 1
         (task.answered, task.answer), task.set_back = answer, 0
 
 
