@@ -8,7 +8,7 @@
 #
 # ralph ends with 0 when every task passes. After 3, 75 or a signal the job is
 # requeued and goes on. After 2, 4 and 5 a person is needed: the job has failed,
-# ralph-N.log says why, and `sbatch --array=N slurm.sh` starts plan N again.
+# ../ralph-N.log says why, and `sbatch --array=N slurm.sh` starts plan N again.
 
 # CHANGE: a number for each plan, from 0
 #SBATCH --array=0-1
@@ -16,7 +16,7 @@
 #SBATCH --time=08:00:00
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output=ralph-%a.log
+#SBATCH --output=../ralph-%a.log
 # Five minutes before the end of the slot, to this script alone.
 #SBATCH --signal=B:TERM@300
 

@@ -15,16 +15,12 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
-PACKAGES = (
-    "slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "libhwloc15", "libjson-c5",
-    "liblz4-1", "libmunge2", "libnuma1", "libreadline8",
-)  # fmt: skip
-# A node has one CPU, so that two jobs need two nodes.
+PACKAGES = """slurmctld slurmd slurm-client slurm-wlm-basic-plugins libhwloc15
+libjson-c5 liblz4-1 libmunge2 libnuma1 libreadline8"""
 CONFIGURATION = """
 ClusterName=ralph
 SlurmctldHost={host}(127.0.0.1)
@@ -34,8 +30,6 @@ SlurmdUser={user}
 AuthType=auth/none
 AuthInfo=cred_expire=5
 CredType=cred/none
-MpiDefault=none
-SlurmdParameters=config_overrides
 SlurmdTimeout=5
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -45,12 +39,8 @@ SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=1
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-ReturnToService=2
-KillWait=2
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=1
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=1
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]}
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]}
 PartitionName=all Nodes=n[1-2] Default=YES State=UP
 """
 
@@ -58,13 +48,12 @@ PartitionName=all Nodes=n[1-2] Default=YES State=UP
 def unpacked() -> Path:
     """The folder with Debian's packages. OSError or CalledProcessError where they
     cannot be had."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    home = Path(os.environ.get("RALPH_TEST_SLURM") or Path(cache) / "ralph-slurm")
+    home = Path(os.environ.get("RALPH_TEST_SLURM", "~/.cache/ralph-slurm")).expanduser()
     if (home / "usr/sbin/slurmctld-wlm").exists():
         return home
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent) as made:
-        download = ["apt-get", "download", "-q", *PACKAGES]
+        download = ["apt-get", "download", "-q", *PACKAGES.split()]
         subprocess.run(download, cwd=made, check=True, timeout=300)
         for package in Path(made).glob("*.deb"):
             unpack = ["dpkg", "-x", str(package), f"{made}/root"]
@@ -75,8 +64,8 @@ def unpacked() -> Path:
 
 
 class Slurm:
-    """A cluster of the nodes n1 and n2 in `folder`; `close` ends it. `env` is what a
-    program needs to talk to it."""
+    """A cluster of the nodes n1 and n2, from `start` to `kill`. `env` is what a program
+    needs to talk to it."""
 
     def __init__(self, folder: Path) -> None:
         self.root = unpacked()
@@ -87,7 +76,7 @@ class Slurm:
             "SLURM_CONF": f"{folder}/slurm.conf",
             "LD_LIBRARY_PATH": os.pathsep.join(map(str, libraries)),
         }
-        (folder / "state").mkdir()
+        (folder / "state").mkdir(parents=True)
         self.folder = folder
         host = socket.gethostname().partition(".")[0]
         user = pwd.getpwuid(os.getuid()).pw_name
@@ -98,71 +87,64 @@ class Slurm:
             ports = [one.getsockname()[1] for one in sockets]
         (folder / "slurm.conf").write_text(CONFIGURATION.format(**locals()))
         self.daemons: list[subprocess.Popen[bytes]] = []
-        self._start("slurmctld")
-        self.start_node("n1")
-        self.start_node("n2")
 
-    def _start(self, program: str, *words: str, **env: str) -> None:
-        with (self.folder / f"{program}{''.join(words[1:2])}.log").open("ab") as log:
+    def start(self) -> None:
+        step = f"{self.root}/usr/sbin/slurmstepd-wlm"
+        self._start("slurmctld", "slurmctld")
+        self._start("n1", "slurmd", "-N", "n1", "-d", step)
+        self._start("n2", "slurmd", "-N", "n2", "-d", step)
+
+    def _start(self, name: str, program: str, *words: str) -> None:
+        """Start a daemon; `name` is that of its log."""
+        env = {**os.environ, **self.env, "SLURMD_NODENAME": name}
+        words = (f"{self.root}/usr/sbin/{program}-wlm", "-D", *words)
+        with (self.folder / f"{name}.log").open("ab") as log:
             daemon = subprocess.Popen(
-                [f"{self.root}/usr/sbin/{program}-wlm", "-D", *words],
-                env={**os.environ, **self.env, **env},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+                words, env=env, stdout=log, stderr=log, start_new_session=True
             )
         self.daemons.append(daemon)
-
-    def start_node(self, node: str) -> None:
-        step = f"{self.root}/usr/sbin/slurmstepd-wlm"
-        self._start("slurmd", "-N", node, "-d", step, SLURMD_NODENAME=node)
 
     def kill(self, node: str = "") -> None:
         """End a node as a power cut does, with all that runs there, or the cluster."""
         looks = 0
         while looks < 5:  # one that is just being started is not seen at once
-            looks += 1
-            for process in psutil.process_iter():
-                with contextlib.suppress(psutil.Error, OSError):
-                    env = process.environ()
-                    ours = env.get("SLURM_CONF") == self.env["SLURM_CONF"]
-                    here = not node or env.get("SLURMD_NODENAME") == node
-                    if ours and here and process.status() != psutil.STATUS_ZOMBIE:
-                        process.kill()
-                        looks = 0
+            found = self.processes(node)
+            # Nobody may report how another one ended.
+            for process in found:
+                with contextlib.suppress(psutil.Error):
+                    process.suspend()
+            for process in found:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
             for daemon in self.daemons:
                 daemon.poll()
+            looks = 0 if found else looks + 1
             time.sleep(0.05)
 
-    def call(self, *words: str) -> str:
-        """What one of Slurm's programs prints."""
-        env = {**os.environ, **self.env}
-        done = subprocess.run(
-            words, env=env, capture_output=True, text=True, timeout=30
-        )
-        assert done.returncode == 0, (words, done.stderr, self.log())
-        return done.stdout
+    def processes(self, node: str) -> set[psutil.Process]:
+        """Everything that runs on a node; without a node, everywhere."""
+        found = set()
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                env = process.environ()
+                ours = env.get("SLURM_CONF") == self.env["SLURM_CONF"]
+                here = node in ("", env.get("SLURMD_NODENAME"))
+                if ours and here and process.status() != psutil.STATUS_ZOMBIE:
+                    found.add(process)
+                    parent = process.parent()
+                    # It hides its environment.
+                    if parent and parent.name().startswith("slurmstepd"):
+                        found.add(parent)
+        return found
 
-    def log(self) -> str:
-        ends = [
-            path.read_text("utf-8", "replace")[-900:]
-            for path in self.folder.glob("*.log")
-        ]
-        return "\n".join(ends)
-
-    def job(self, number: str) -> dict[str, str]:
-        """What Slurm says of a job."""
-        return dict(
-            re.findall(
-                r"(\w+)=(\S*)", self.call("scontrol", "show", "-o", "job", number)
-            )
-        )
-
-    def wait_until(self, told: Callable[[], bool], seconds: float, what: str) -> None:
+    def wait_for(self, job: str, state: str, seconds: float) -> dict[str, str]:
+        """Wait for a job's state; what Slurm then says of the job."""
         end = time.monotonic() + seconds
-        while not told():
-            assert time.monotonic() < end, (
-                f"waited {seconds} s for {what}\n{self.log()}"
-            )
+        show = ["scontrol", "show", "-o", "job", job]
+        while True:
+            line = subprocess.check_output(show, env=self.env, text=True, timeout=30)
+            told = dict(re.findall(r"(\w+)=(\S*)", line))
+            if told["JobState"] == state:
+                return told
+            assert time.monotonic() < end, line
             time.sleep(0.2)

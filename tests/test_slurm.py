@@ -24,10 +24,12 @@ def slurm(tmp_path: Path) -> Iterator[Slurm]:
         unpacked()
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"Debian's packages of Slurm cannot be had: {error}")
-    (tmp_path / "cluster").mkdir()
     made = Slurm(tmp_path / "cluster")
-    yield made
-    made.kill()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.kill()
 
 
 def submit(slurm: Slurm, repo: Repo, agent: str, *slot: str, **top: Any) -> str:
@@ -40,22 +42,10 @@ def submit(slurm: Slurm, repo: Repo, agent: str, *slot: str, **top: Any) -> str:
         ]
         content = {"project": plan, "agent": command, **top, "userStories": tasks}
         repo.write(f"plans/{plan}/prd.json", json.dumps(content))
-    script = f'exec {sys.executable} -m ralph "$@"'
-    repo.tool("ralph", script)
-    bin = repo.env["PATH"].partition(":")[0]
-    env = {**repo.env, **slurm.env, "PATH": f"{bin}:{slurm.env['PATH']}"}
+    tool = repo.tool("ralph", f'exec {sys.executable} -m ralph "$@"')
+    env = {**repo.env, **slurm.env, "PATH": f"{tool.parent}:{slurm.env['PATH']}"}
     words = ["sbatch", "--parsable", *slot, str(ROOT / "examples/slurm.sh")]
-    done = subprocess.run(words, cwd=repo.path, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def ended(slurm: Slurm, repo: Repo, job: str, state: str) -> dict[str, str]:
-    """Wait for a job's state; what Slurm then says of it."""
-    logs = [path.read_text() for path in repo.path.glob("ralph-?.log")]
-    what = f"{job} to be {state}: {logs}"
-    slurm.wait_until(lambda: slurm.job(job)["JobState"] == state, 200, what)
-    return slurm.job(job)
+    return subprocess.check_output(words, cwd=repo.path, env=env, text=True).strip()
 
 
 def verdicts(repo: Repo, plan: str) -> list[str]:
@@ -79,22 +69,19 @@ def test_two_plans_on_two_nodes_one_of_which_dies(slurm: Slurm, repo: Repo) -> N
         P(f"{task}.txt").touch()
     """
     number = submit(slurm, repo, agent)
-    slurm.wait_until((repo.outside / "hung").exists, 90, "search-2")
-    nodes = [(repo.outside / f"{plan}-1.begun").read_text() for plan in PLANS]
+    repo.wait_for("../hung", 90)
+    nodes = [repo.read(f"../{plan}-1.begun") for plan in PLANS]
     assert sorted(nodes) == ["n1", "n2"]
     slurm.kill(nodes[1])
-    assert ended(slurm, repo, f"{number}_0", "COMPLETED")["Restarts"] == "0"
-    slurm.start_node(nodes[1])
-    assert ended(slurm, repo, f"{number}_1", "COMPLETED")["Restarts"] == "1"
+    assert slurm.wait_for(f"{number}_0", "COMPLETED", 60)["Restarts"] == "0"
+    assert slurm.wait_for(f"{number}_1", "COMPLETED", 120)["Restarts"] == "1"
     assert verdicts(repo, "prices") == ["prices-1 passed", "prices-2 passed"]
     assert verdicts(repo, "search")[0] == "search-1 passed"
     assert verdicts(repo, "search")[-1] == "search-2 passed"
     assert repo.has_landed("search-2.txt", "ralph/search")
 
 
-def test_the_end_of_a_slot_and_a_plan_that_needs_a_person(
-    slurm: Slurm, repo: Repo
-) -> None:
+def test_a_slot_ends_and_a_plan_needs_a_person(slurm: Slurm, repo: Repo) -> None:
     """ralph gets the signal, and goes on in the next slot; exit 4 ends the job."""
     agent = """
         if task == "prices-2" and not (OUT / "hung").exists():
@@ -105,10 +92,9 @@ def test_the_end_of_a_slot_and_a_plan_that_needs_a_person(
     # Slurm looks every 30 seconds for signals that are due within the next 30.
     slot = ["--time=2", "--signal=B:TERM@60"]
     number = submit(slurm, repo, agent, *slot, limits={"attempts": 1})
-    told = ended(slurm, repo, f"{number}_1", "FAILED")
+    told = slurm.wait_for(f"{number}_1", "FAILED", 60)
     assert (told["ExitCode"], told["Restarts"]) == ("4:0", "0")
-    told = ended(slurm, repo, f"{number}_0", "COMPLETED")
-    assert int(told["Restarts"]) >= 1
+    assert slurm.wait_for(f"{number}_0", "COMPLETED", 240)["Restarts"] != "0"
     assert "prices-2 interrupted" in verdicts(repo, "prices")
     assert verdicts(repo, "prices")[-1] == "prices-2 passed"
     assert "search-1 failed" in verdicts(repo, "search")
