@@ -8,6 +8,7 @@ import os
 import plistlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -87,47 +88,40 @@ def test_every_script_is_good_for_every_shell() -> None:
 
 # ---------------------------------------------------------------- cron, launchd, systemd
 
-DRIVEN = [
-    name for name in ENGINES if name in ("crontab", "launchd.plist", "ralph.service")
-]
 
-
-def as_started(name: str, home: str) -> tuple[list[str], str, dict[str, str]]:
-    """What cron, launchd and systemd start by these files: the words, the folder, the
-    environment."""
-    path = f"{home}/bin:{os.environ['PATH']}"
-    old = re.findall(r"(?:PATH=|<string>)([\w/%.:-]*:/usr/bin:/bin)\b", example(name))[
-        0
-    ]
-    content = example(name, (old, path))
+def as_started(name: str, home: str) -> tuple[list[str], str, str]:
+    """What cron, launchd or systemd makes of its file: the words that it starts, the
+    folder, and PATH."""
+    content = example(name)
     if name == "crontab":
         lines = [line for line in content.splitlines() if not re.match("#|$", line)]
-        variable, job = lines
-        found = re.fullmatch(r"(\d+) (\d+) \* \* (\d)-(\d) ([^%]*)", job)
-        assert found and found.groups()[:4] == ("30", "22", "1", "5")
-        assert variable == f"PATH={path}"
-        return ["/bin/sh", "-c", found[5]], home, {"PATH": path}
+        path, job = lines
+        found = re.fullmatch(r"30 22 \* \* 1-5 ([^%]*)", job)
+        assert found and path.startswith("PATH=")
+        return ["/bin/sh", "-c", found[1]], home, path.removeprefix("PATH=")
     if name == "launchd.plist":
         made = plistlib.loads(content.encode())
         assert made["StartCalendarInterval"] == {"Hour": 22, "Minute": 30}
-        return made["ProgramArguments"], "/", made["EnvironmentVariables"]
-    unit = dict(re.findall(r"^(\w+)=(.*)$", content.replace("%h", home), re.MULTILINE))
+        return made["ProgramArguments"], "/", made["EnvironmentVariables"]["PATH"]
+    content = content.replace("%h", home)
+    unit = dict(re.findall(r"^(\w+)=(.*)$", content, re.MULTILINE))
     assert unit["SuccessExitStatus"].split()[:2] == ["3", "75"]
-    variable, _, value = unit["Environment"].partition("=")
-    return shlex.split(unit["ExecStart"]), unit["WorkingDirectory"], {variable: value}
+    path = unit["Environment"].removeprefix("PATH=")
+    return shlex.split(unit["ExecStart"]), unit["WorkingDirectory"], path
 
 
-@pytest.mark.parametrize("name", DRIVEN)
+@pytest.mark.parametrize("name", ["crontab", "launchd.plist", "ralph.service"])
 def test_what_starts_every_night_does_the_work(repo: Repo, name: str) -> None:
     repo.path = repo.path.rename(repo.outside / "shop")
     repo.plan({"checks": ["test -f T1.txt"]}, agent=repo.agent(WORKS))
     script = f'export PYTHONPATH={ROOT}\nexec {sys.executable} -m ralph "$@"'
-    repo.tool("ralph", script)
-    words, folder, env = as_started(name, str(repo.outside))
+    tool = repo.tool("ralph", script)
+    words, folder, path = as_started(name, str(repo.outside))
+    env = {"HOME": str(repo.outside), "PATH": f"{tool.parent}:{os.environ['PATH']}"}
+    assert path.endswith("/usr/local/bin:/usr/bin:/bin")
     done = subprocess.run(
-        words, cwd=folder, env={"HOME": str(repo.outside), **env}, timeout=60,
-        capture_output=True, text=True,
-    )  # fmt: skip
+        words, cwd=folder, env=env, timeout=60, capture_output=True, text=True
+    )
     assert done.returncode == 0 and repo.passed() == ["T1"], done.stderr
     printed = done.stdout
     if name != "ralph.service":
@@ -167,27 +161,28 @@ def test_kubernetes_takes_the_manifests(version: str) -> None:
                 kubernetes_validate.validate(document, version, strict=True)
 
 
+def a_remote(repo: Repo, *tasks: dict[str, Any], **top: Any) -> Path:
+    """Where the plan was pushed to; somebody's name for all clones."""
+    repo.plan(*tasks, **top)
+    repo.commit("plan")
+    repo.git("clone", "-q", "--bare", ".", "../origin")
+    settings = repo.write("../gitconfig", "[user]\nname = x\nemail = x@example.org\n")
+    repo.env["GIT_CONFIG_GLOBAL"] = str(settings)
+    return repo.outside / "origin"
+
+
 def test_a_pod_clones_and_pushes_and_the_next_one_goes_on(repo: Repo) -> None:
     tasks = [{"checks": [f"test -f T{i}.txt"]} for i in (1, 2)]
-    repo.plan(*tasks, agent=repo.agent(WORKS), limits={"iterations": 1})
-    repo.commit("plan")
-    repo.git("clone", "-q", "--bare", ".", str(repo.outside / "origin"))
+    agent = repo.agent(WORKS)
+    origin = a_remote(repo, *tasks, agent=agent, limits={"iterations": 1})
     volume = repo.outside / "volume"
     volume.mkdir()
-    who = {
-        f"GIT_{role}_{what}": "x"
-        for role in ("AUTHOR", "COMMITTER")
-        for what in ("NAME", "EMAIL")
-    }
     (script,) = container()["args"]
     for code in (3, 0):
-        env = {**who, "REPOSITORY": str(repo.outside / "origin")}
-        done = shell(repo, f"cd {volume}; {script}", **env)
+        done = shell(repo, f"cd {volume}; {script}", REPOSITORY=str(origin))
         assert done.returncode == code, done.stderr
-    pushed = repo.git(
-        "-C", str(repo.outside / "origin"), "log", "--format=%s", "ralph/p"
-    )
-    assert pushed.splitlines()[:2] == ["T2: task 2", "T1: task 1"]
+    pushed = repo.git("-C", str(origin), "log", "--format=%s", "main..ralph/p")
+    assert pushed == "T2: task 2\nT1: task 1\n"
 
 
 def test_the_dockerfile_copies_what_ralph_is_built_from() -> None:
@@ -224,23 +219,22 @@ def test_the_workflow_is_what_its_schema_says(tmp_path: Path) -> None:
         assert (done.returncode == 0) == good, done.stdout
 
 
-def runner(repo: Repo) -> list[int]:
+def runner(repo: Repo, origin: Path) -> list[int]:
     """The steps of the workflow, by a runner that begins with a clone; their exit
     statuses."""
     home = repo.outside / "runner"
-    subprocess.run(["rm", "-rf", str(home)], check=True)
-    repo.git("clone", "-q", str(repo.outside / "origin"), str(home))
-    codes = []
+    shutil.rmtree(home, ignore_errors=True)
+    repo.git("clone", "-q", str(origin), str(home))
     env = {
         "BRANCH": "ralph/night",
         "GITHUB_STEP_SUMMARY": str(repo.outside / "summary"),
     }
-    for name, script in steps().items():
-        if name != "install":
-            words = f"cd {home} && exec bash -e -c {shlex.quote(script)}"
-            done = shell(repo, words, **env)
-            assert done.returncode == 0 or name == "run", done.stderr
-            codes.append(done.returncode)
+    codes = []
+    for name in ("go on", "run", "keep"):
+        script = f"cd {home} && exec bash -e -c {shlex.quote(steps()[name])}"
+        done = shell(repo, script, **env)
+        assert done.returncode == 0 or name == "run", done.stderr
+        codes.append(done.returncode)
     return codes
 
 
@@ -248,38 +242,32 @@ def test_the_next_runner_goes_on_from_what_the_last_one_pushed(repo: Repo) -> No
     """Plan, notes, branch and parked work; a person answers in a clone, as
     docs/many.md says."""
     tasks = [{"title": "t", "checks": [f"test -f T{i}.txt"]} for i in (1, 2)]
-    agent = repo.agent(
-        "P(f'{task}.txt' if task == 'T1' or 'really' in prompt else 'other').touch()"
-    )
-    repo.plan(*tasks, agent=agent, limits={"iterations": 1, "attempts": 1})
-    repo.commit("plan")
-    repo.git("clone", "-q", "--bare", ".", str(repo.outside / "origin"))
+    agent = repo.agent("""
+        done = task == "T1" or "yes, really" in prompt
+        P(f"{task}.txt" if done else "other").touch()
+    """)
+    limits = {"iterations": 1, "attempts": 1}
+    origin = a_remote(repo, *tasks, agent=agent, limits=limits)
 
-    def origin(*words: str) -> str:
-        return repo.git("-C", str(repo.outside / "origin"), *words)
+    def pushed(*words: str) -> str:
+        return repo.git("-C", str(origin), *words)
 
-    assert runner(repo) == [0, 0, 0], "a limit is no failure: T2 is left"
-    assert runner(repo) == [0, 4, 0], "T2 needs a person"
-    assert "1 of 2" in (repo.outside / "summary").read_text().replace("**", "")
-    assert origin("log", "--format=%s", "main..ralph/night") == "T1: t\n"
-    parked = origin("for-each-ref", "--format=%(refname)", "refs/ralph/parked")
-    assert "other" in origin("ls-tree", "--name-only", parked.strip())
-    state = origin("ls-tree", "--name-only", "refs/ralph/state/ralph/night")
+    assert runner(repo, origin) == [0, 0, 0], "a limit is no failure: T2 is left"
+    assert runner(repo, origin) == [0, 4, 0], "T2 needs a person"
+    assert "1 of 2" in repo.read("../summary").replace("**", "")
+    assert pushed("log", "--format=%s", "main..ralph/night") == "T1: t\n"
+    parked = pushed("for-each-ref", "--format=%(refname)", "refs/ralph/parked")
+    assert "other" in pushed("ls-tree", "--name-only", parked.strip())
+    state = pushed("ls-tree", "--name-only", "refs/ralph/state/ralph/night")
     assert state.split() == ["prd.json", "progress.txt"]
 
-    clone = repo.outside / "clone"
-    repo.git("clone", "-q", str(repo.outside / "origin"), str(clone))
-    who = {
-        f"GIT_{role}_{what}": "x"
-        for role in ("AUTHOR", "COMMITTER")
-        for what in ("NAME", "EMAIL")
-    }
+    repo.git("clone", "-q", str(origin), "../clone")
     for words in ("git archive", "ralph retry T2"):
         script = block("many.md", words).replace("ralph/shop", "ralph/night")
-        done = shell(repo, f"cd {clone}; {script}", **who)
+        done = shell(repo, f"cd ../clone; {script}")
         assert done.returncode == 0, done.stderr
-    assert runner(repo) == [0, 0, 0], "its question is answered"
-    assert origin("log", "--format=%s", "main..ralph/night") == "T2: t\nT1: t\n"
+    assert runner(repo, origin) == [0, 0, 0], "its question is answered"
+    assert pushed("log", "--format=%s", "main..ralph/night") == "T2: t\nT1: t\n"
 
 
 # ---------------------------------------------------------------- Slurm; tests/test_slurm.py has a real one

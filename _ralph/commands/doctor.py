@@ -48,6 +48,7 @@ _TEE = "import subprocess_tee, sys; print(subprocess_tee.run(sys.argv[1], tee=Fa
 """Python that prints what a command does. subprocess-tee has no deadline, so its
 process has one."""
 _PATIENCE = 30.0
+_DOCTORS_OWN = ("--probe", "-v", "--verbose")
 _PERMISSIONS = {
     "plain": ("ok", "your own command; it runs as given, and can do all that you can"),
     "read": ("ok", "read only"),
@@ -115,7 +116,7 @@ def crontab_line(options: Options) -> str:
         words += ["--prd", str(options.prd)]
     if not options.until:
         words += ["--until", "07:00"]
-    words += [word for word in sys.argv[2:] if word not in ("--probe", "-v")]
+    words += [word for word in sys.argv[2:] if word not in _DOCTORS_OWN]
     folder = os.getcwd()
     path = os.environ.get("PATH", os.defpath)
     log = f"~/ralph-{text.slug(os.path.basename(folder))}.log"
