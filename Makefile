@@ -49,8 +49,8 @@ test-browser: $(STAMP) ## check the report in headless Chromium (1 min)
 test-gate: $(STAMP) ## take projects of npm, pip, uv, cargo and others from init to a green clone (12 min)
 	$(BIN)/python -m pytest -m gate -n 2 -rs -k '$(GATE)' tests/whole/test_gate.py tests/whole/test_stacks.py tests/whole/test_runners.py tests/whole/test_cheats.py
 
-test-slurm: $(STAMP) ## run job files on a real Slurm of three nodes, without installing it (minutes)
-	$(BIN)/python -m pytest -m slurm -n 3 -rs tests/commands/test_slurm.py
+test-slurm: $(STAMP) ## run examples/slurm.sh on a real Slurm of two nodes, without installing it (2 min)
+	$(BIN)/python -m pytest -m slurm -n 2 -rs tests/test_slurm.py
 
 test-darwin: $(STAMP) ## the parts that differ on macOS, on an emulated one; DARWIN=tests for all (2 min)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.darwin $(BIN)/python -m pytest $(DARWIN)

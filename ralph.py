@@ -397,34 +397,6 @@ def doctor(probe: bool, **given: Any) -> int:
 
 @cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
 @options.PRD
-@click.argument("engine", metavar="ENGINE", type=click.Choice(options.ENGINES))
-@click.argument(
-    "plans",
-    metavar="[PLAN ...]",
-    nargs=-1,
-    type=click.Path(path_type=Path, dir_okay=False),
-)
-@options.takes(options.RUN_OPTIONS)
-def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
-    """Print a job file for cron, launchd, systemd, slurm, kubernetes or github.
-
-    The file runs each PLAN (default: that of --prd) with the options given here; all
-    options of `ralph run` are accepted. For cron, launchd and systemd, a run without
-    --until or --max-hours gets --until 07:00. Read the file, change it, and hand it to
-    the engine.
-
-    \b
-    ralph job cron --agent claude --full-permissions
-    ralph job slurm plans/*/prd.json --max-usd 20 | sbatch
-    """
-    from _ralph.commands.job import job_file
-
-    chosen = options.run_options(given, "engine", "plans")
-    click.echo(job_file(engine, plans or (chosen.prd,), chosen), nl=False)
-
-
-@cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
-@options.PRD
 @click.argument("branches", metavar="[BRANCH ...]", nargs=-1)
 @options.CHECK
 @options.SANDBOX

@@ -516,16 +516,11 @@ def tally(request: pytest.FixtureRequest) -> Callable[[str, int], None]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     counts: Counter[str] = Counter()
-    told: list[str] = []
     for reports in terminalreporter.stats.values():
         for report in reports:
             for what, number in getattr(report, "user_properties", []):
                 if what.startswith("count ") and report.when == "teardown":
                     counts[what[6:]] += number
-                elif what == "told" and report.when == "teardown":
-                    told.append(number)
-    for line in told:
-        terminalreporter.write_line(line)
     if counts:
         terminalreporter.write_sep("=", "what was tried")
         for what, number in counts.items():

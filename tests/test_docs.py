@@ -189,7 +189,7 @@ def test_no_variable_stands_for_version_and_help(name: str, repo: Repo) -> None:
     assert done.returncode == 0 and "0 of 1 passed" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, *SKILLS])
+@pytest.mark.parametrize("document", sorted({*DOCUMENTS, *SKILLS} - {"CHANGELOG.md"}))
 def test_no_command_and_no_option_is_named_that_is_not_there(document: str) -> None:
     source = (ROOT / document).read_text("utf-8")
     known = {

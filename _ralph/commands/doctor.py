@@ -21,7 +21,6 @@ from _ralph import text
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
 from _ralph.commands import detect, init, probe
-from _ralph.commands.options import ENGINES
 from _ralph.errors import Exit, RalphError, StopNow, translate
 from _ralph.git.git import BULK, freeze_settings
 from _ralph.loop import opening
@@ -49,6 +48,7 @@ _TEE = "import subprocess_tee, sys; print(subprocess_tee.run(sys.argv[1], tee=Fa
 """Python that prints what a command does. subprocess-tee has no deadline, so its
 process has one."""
 _PATIENCE = 30.0
+_DOCTORS_OWN = ("--probe", "-v", "--verbose")
 _PERMISSIONS = {
     "plain": ("ok", "your own command; it runs as given, and can do all that you can"),
     "read": ("ok", "read only"),
@@ -100,12 +100,32 @@ def examine(
         "\nno errors"
         + (f", {text.count(levels['warning'], 'warning')}" if levels["warning"] else "")
     )
-    others = ", ".join(ENGINES[1:])
     echo(f"to start it: {facts.command_line('run', options.prd, options.words)}")
-    echo(
-        f"every night: {facts.command_line('job cron', options.prd, options.words)} (or {others})"
-    )
+    echo(f"every night: `crontab -e`, with this line\n{crontab_line(options)}")
     return Exit.COMPLETE
+
+
+def crontab_line(options: Options) -> str:
+    """The line with which cron runs this plan on working days, with the options that
+    doctor got."""
+    program = os.path.abspath(sys.argv[0])
+    words = [program, "run"]
+    if program.endswith(".py"):
+        words.insert(0, sys.executable)
+    if "RALPH_PRD" in os.environ:
+        words += ["--prd", str(options.prd)]
+    if not options.until:
+        words += ["--until", "07:00"]
+    words += [word for word in sys.argv[2:] if word not in _DOCTORS_OWN]
+    folder = os.getcwd()
+    path = os.environ.get("PATH", os.defpath)
+    log = f"~/ralph-{text.slug(os.path.basename(folder))}.log"
+    line = (
+        f"cd {shlex.quote(folder)} && PATH={shlex.quote(path)} "
+        f"{shlex.join(words)} >> {log} 2>&1"
+    )
+    # In a crontab, a bare % ends the line.
+    return "30 22 * * 1-5 " + line.replace("%", r"\%")
 
 
 def _laid_out(level: str, line: str) -> str:

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from _ralph.loop.options import Options
     from _ralph.model import Json
 
-ENGINES = ("cron", "launchd", "systemd", "slurm", "kubernetes", "github")
-"""What `ralph job` writes files for: the names of the templates in
-`templates/jobs/`."""
 POSITIVE = click.IntRange(min=1)
 ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
 
@@ -308,7 +305,7 @@ RUN_OPTIONS = (
         "-v", "--verbose", is_flag=True, help="Print everything that the agent prints."
     ),
 )
-"""What `ralph run` takes, and `ralph doctor` and `ralph job` with it."""
+"""What `ralph run` takes, and `ralph doctor` with it."""
 TASK_FIELDS = (
     CHECK,
     click.option(
@@ -342,7 +339,7 @@ def takes(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
 
 def run_options(given: Json, *own: str) -> Options:
-    """The command line of `run`, `doctor` or `job` as the loop wants it; `own` are the
+    """The command line of `run` or `doctor` as the loop wants it; `own` are the
     parameters of that command alone."""
     from _ralph.loop.options import Options
 

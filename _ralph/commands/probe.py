@@ -17,7 +17,6 @@ from pathlib import Path
 
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
-from _ralph.commands.job import search_path
 from _ralph.errors import BadInput
 from _ralph.files import resource
 from _ralph.git.git import git
@@ -57,7 +56,7 @@ def _crontab() -> str:
 
 def turns(run: Run, team: Sequence[Agent]) -> Findings:
     """One turn of each agent, as cron would start it, in an empty repository."""
-    env = cron_environment(search_path())
+    env = cron_environment(os.environ.get("PATH", os.defpath))
     for agent in team:
         if not run.places.here or shutil.which(agent.program):
             unset = [

@@ -221,11 +221,6 @@ def test_full_permissions_as_root_need_what_the_row_says(repo: Repo) -> None:
     for value in ("", "0", "true"):
         assert "IS_SANDBOX=1" in "".join(errors(repo.ralph(*words, IS_SANDBOX=value)))
     assert not errors(repo.ralph(*words, IS_SANDBOX="1"))
-    words = ["job", "cron", *words[1:]]
-    assert (
-        "# cron does not have these variables, which are set here: IS_SANDBOX, "
-        in repo.ralph(*words, IS_SANDBOX="1").stdout
-    )
 
 
 # ---------------------------------------------------------------- the places
@@ -604,19 +599,52 @@ def test_the_variables_of_a_crontab_are_read(
     }
 
 
-def test_it_ends_with_the_line_that_starts_the_run_and_the_one_that_prints_a_job(
-    repo: Repo,
+def from_cron(repo: Repo, said: str) -> subprocess.CompletedProcess[str]:
+    """Do with doctor's last line what cron does at half past ten."""
+    (line,) = re.findall(r"^30 22 \* \* 1-5 (.*)$", said, re.MULTILINE)
+    assert not re.search(r"(?<!\\)%", line)
+    env = {"HOME": str(repo.outside), "SHELL": "/bin/sh", "PATH": "/usr/bin:/bin"}
+    words = ["/bin/sh", "-c", line.replace(r"\%", "%")]
+    return subprocess.run(
+        words, cwd="/", env=env, capture_output=True, text=True, timeout=60
+    )
+
+
+ODD = 'a b 100% it\'s "quoted" $HOME `id` \\n & ; # caf\u00e9'
+
+
+@pytest.mark.parametrize("folder", ["repo", ODD])
+def test_it_ends_with_the_line_that_does_the_work_from_cron(
+    repo: Repo, folder: str
 ) -> None:
-    repo.plan(OWN)
-    done = repo.ralph(
-        "doctor", "-v", "--agent", "true", "--max-hours", "8h", RALPH_RUN_MAX_WAIT="1h"
-    )
-    words = "--agent true --max-hours 8h --max-wait 1h"
-    engines = "(or launchd, systemd, slurm, kubernetes, github)"
-    assert (
-        f"to start it: ralph run {words}\nevery night: ralph job cron {words} {engines}\n"
-        in done.stdout
-    )
+    repo.path = repo.path.rename(repo.outside / folder)
+    repo.plan({**OWN, "title": "one"}, {"checks": ["test -f T2.txt"]})
+    words = ["--agent", repo.agent(WORKS), "--check", "test -n '%$HOME'"]
+    told = repo.ralph_anew("doctor", "-v", *words)
+    ran = from_cron(repo, told.stdout)
+    (log,) = repo.outside.glob("ralph-*.log")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", ""), log.read_text()
+    assert repo.passed() == ["T1", "T2"] and "2 of 2 passed" in log.read_text()
+    assert repo.git("status", "--porcelain") == "?? prd.json\n?? progress.txt\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "run"),
+    [
+        (["-v", "--jobs", "3"], {}, "run --until 07:00 --jobs 3 >> "),
+        (["--until", "06:00"], {}, "run --until 06:00 >> "),
+        (["--prd", "./prd.json"], {}, "run --until 07:00 --prd ./prd.json >> "),
+        ([], {"RALPH_PRD": "prd.json"}, "run --prd prd.json --until 07:00 >> "),
+    ],
+)
+def test_the_line_for_cron_has_the_options_that_doctor_got(
+    repo: Repo, words: list[str], env: dict[str, str], run: str
+) -> None:
+    repo.plan(OWN, agent="true")
+    repo.env |= env
+    done = repo.ralph_anew("doctor", *words)
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("30 22 * * 1-5 cd ") and run in last
 
 
 @pytest.mark.parametrize("command", ["nice mine", "env -i mine"])
@@ -921,7 +949,7 @@ def test_it_fits_on_a_screen_trouble_first(repo: Repo) -> None:
     assert all((repo.places / f"work-{n}").is_dir() for n in (1, 2, 3)), (
         "every worker has its place"
     )
-    assert "every night: ralph job cron --agent true --jobs 3 (or " in done.stdout
+    assert "to start it: ralph run --agent true --jobs 3\n" in done.stdout
     (repo.path / "prd.json").rename(repo.path / "my plan.json")
     done = repo.ralph("doctor", "--agent", "true", "--prd", "my plan.json")
     assert "to start it: ralph run --prd 'my plan.json' --agent true\n" in done.stdout
