@@ -424,21 +424,22 @@ def land(branches: tuple[str, ...], **given: Any) -> int:
 @cli.command()
 @options.PRD
 @click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--force", is_flag=True, help="Also where an attempt was cut off.")
 @options.for_people
-def clean(prd: Path, dry_run: bool) -> int:
-    """Remove the checkouts of plans that are done or gone.
+def clean(prd: Path, dry_run: bool, force: bool) -> int:
+    """Remove the checkouts in which agents and checks worked.
 
-    A plan is done when every task passes and HEAD has its work, and gone when its
-    prd.json no longer exists. Looks at all plans of this repository, or at that of
-    --prd. Work that exists only in a workspace is parked first. Checkouts whose
-    repository is missing are listed and kept.
+    Those of all plans of this repository, or of --prd. The next run makes new ones, and
+    all work is in git. They stay while a command is at work, and where an attempt was
+    cut off, as the next run goes on with it.
 
     \b
     ralph clean -n
     """
     from _ralph.commands.clean import clean_places
 
-    return clean_places(prd, options.was_given("prd"), dry_run, click.echo)
+    named = prd if options.was_given("prd") else None
+    return clean_places(named, dry_run, force, click.echo)
 
 
 @cli.command()

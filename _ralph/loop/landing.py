@@ -224,25 +224,6 @@ def set_back(run: Run, recheck: Rechecked) -> None:
             notify(run, "blocked", reason, task.id)
 
 
-def keep_unlanded(run: Run) -> None:
-    """Take what version 0.2 had verified, and did not come to land, for work that is to
-    be examined: its agent has been paid."""
-    for task in run.plan.tasks:
-        history = run.history.of(task)
-        if (
-            history.onto
-            and history.holds
-            and not task.passed
-            and not run.branch.has_landed(history.commit)
-        ):
-            history.holds, history.passed_at = False, None
-            if commit := run.branch.commit_at(
-                history.commit
-            ):  # a clone has only what was pushed
-                history.left, history.base = run.git.tree(commit), history.onto
-                history.lacks = "judge"
-
-
 def redo_marks(run: Run) -> None:
     """Write the marks that the last run did not come to: it was killed between a record
     and its mark, or could not write the plan and says so in its last record. A block
