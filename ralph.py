@@ -499,10 +499,10 @@ def main() -> None:
         if "--json" in sys.argv:
             import json
 
-            from _ralph.state.facts import summary
+            from _ralph.state.summary import summarize
 
             stop = Stop("error", error.format_message(), Exit.USAGE)
-            click.echo(json.dumps(summary(None, None, stop, 0.0)))
+            click.echo(json.dumps(summarize(None, None, stop, 0.0).as_object()))
         sys.exit(Exit.USAGE)
     except click.Abort:
         sys.exit(Exit.INTERRUPTED)
