@@ -27,6 +27,7 @@ from _ralph.state.summary import (
     Worker,
     command_line,
     dollars,
+    last_stop,
     limits_words,
     spent,
     summarize,
@@ -138,11 +139,8 @@ def show(status: Status, form: str) -> str:
 
 def as_object(status: Status) -> Json:
     """What `--json` prints."""
-    return _summary(status).as_object()
-
-
-def _summary(status: Status) -> Summary:
-    return summarize(status.plan, status.history, running=status.running)
+    known = summarize(status.plan, status.history, running=status.running)
+    return known.as_object()
 
 
 def _columns() -> int:
@@ -163,7 +161,7 @@ def _columns() -> int:
 def lines(status: Status, width: int, color: bool) -> list[str]:
     """The tasks, a line each in `width` columns, and below one what a person should
     know of it; then how many passed, and what is going on."""
-    known = _summary(status)
+    known = summarize(status.plan, status.history, running=status.running)
     rows = _rows(known)
     width = max(width, 40)
     upcoming = "" if known.running else known.next
@@ -178,10 +176,12 @@ def lines(status: Status, width: int, color: bool) -> list[str]:
             columns += f"{row.spent:>{costs}}  "
         title = f"({row.remark}) {row.title}" if row.remark else row.title
         title = text.one_line(title, width - widest - len(columns))
-        word = _paint(f"{state:{widest}}", _COLORS.get(state, ""), color)
+        word = f"{state:{widest}}"
+        if color:
+            word = style(word, fg=_COLORS.get(state))
         printed.append(word + columns + title)
         printed += [" " * (widest + 2) + warning for warning in row.warnings]
-    count = _paint(_count(status.plan, known, rows), _color(rows), color)
+    count = _count(status.plan, known, rows)
     sentences = [text.one_line(words, 1000) for words in _sentences(status, known)]
     return [*printed, "", count, *sentences]
 
@@ -228,21 +228,10 @@ def _count(plan: Plan, known: Summary, rows: list[TaskFacts]) -> str:
     return text.one_line(words, 1000)
 
 
-def _color(rows: list[TaskFacts]) -> str:
-    states = {row.state for row in rows}
-    if states == {"passed"}:
-        return "green"
-    return "red" if "blocked" in states else "cyan"
-
-
-def _paint(words: str, name: str, color: bool) -> str:
-    return style(words, fg=name) if color and name else words
-
-
 def _sentences(status: Status, known: Summary) -> Iterator[str]:
     """What runs or how the last run ended, what is used of the limits, whether a final
     check is due, where work lands, and what to do next."""
-    yield _run_words(known, status.history)
+    yield ending(status)
     usage = known.usage
     if not status.history.run:
         usage = replace(usage, run={})
@@ -261,17 +250,14 @@ def _sentences(status: Status, known: Summary) -> Iterator[str]:
 
 def ending(status: Status) -> str:
     """What runs, or how the last run ended."""
-    return _run_words(_summary(status), status.history)
-
-
-def _run_words(known: Summary, history: History) -> str:
-    loop = known.running
-    if loop is None and known.last:
-        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(known.last.time))
-        return f"the last run stopped at {at}: {text.one_line(known.last.reason, 300)}"
-    if loop is None and (history.stopped or not history.iteration):
-        return "no run yet"
+    history = status.history
+    loop = status.running
     if loop is None:
+        if last := last_stop(status.plan, history):
+            at = time.strftime("%Y-%m-%d %H:%M", time.localtime(last.time))
+            return f"the last run stopped at {at}: {text.one_line(last.reason, 300)}"
+        if history.stopped or not history.iteration:
+            return "no run yet"
         return "the last run was cut off; the next one goes on from there"
     words = f"a loop is running since {loop.since} (pid {loop.pid})"
     if loop.stopping:
@@ -293,7 +279,8 @@ def _run_words(known: Summary, history: History) -> str:
 def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     """The commands with which a person goes on after a run that `stopped` so: those of
     the first rule that fits. None where nothing is to be done."""
-    plan, history, path = status.plan, status.history, status.prd
+    plan = status.plan
+    path = status.prd
     again = command_line("run", path)
     unblock = _unblock(status)
     # a run goes on by itself
@@ -323,13 +310,6 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
             return []
         land = command_line("land", path, [status.to_land])
         return [command_line("report", path), land]
-    # a limit that is less than one attempt
-    run = history.this_run
-    if stopped and stopped.stop == "limit" and run.iterations == 1 and not run.passed:
-        if "usd" in history.limits:
-            return [f"raise --max-usd: one attempt took {dollars(run.usd)}"]
-        if "tokens" in history.limits:
-            return [f"raise --max-tokens: one attempt took {thousands(run.tokens)}"]
     return [again]
 
 

@@ -51,11 +51,8 @@ class TaskFacts(NamedTuple):
 
     def as_object(self) -> Json:
         """The task as `--json` prints it."""
-        question = self.known.question
         changed_tests = self.known.tests
-        if self.task.passed:
-            question = ""
-        else:
+        if not self.task.passed:
             changed_tests = []
         return {
             "id": self.task.id,
@@ -69,7 +66,7 @@ class TaskFacts(NamedTuple):
             **_took(self.known, self.known.seconds),
             "waits_for": self.waits_for,
             "reason": self.reason or None,
-            "question": question or None,
+            "question": self.known.question or None,
             "parked": self.known.parked or None,
         }
 
