@@ -27,7 +27,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import IO, Any
 
 from _ralph import __version__
@@ -44,6 +43,8 @@ TYPE_CHECKING = False
 if (
     TYPE_CHECKING
 ):  # everything but click is imported where it is used: `--help` stays quick
+    from pathlib import Path
+
     from _ralph.loop.jobs import Attempt
     from _ralph.loop.run import Run
 
@@ -402,7 +403,7 @@ def doctor(probe: bool, **given: Any) -> int:
     "plans",
     metavar="[PLAN ...]",
     nargs=-1,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=options.FilePath(dir_okay=False),
 )
 @options.takes(options.RUN_OPTIONS)
 def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
@@ -470,9 +471,7 @@ def clean(prd: Path, dry_run: bool) -> int:
 
 
 @cli.command()
-@click.argument(
-    "folder", required=False, type=click.Path(path_type=Path, file_okay=False)
-)
+@click.argument("folder", required=False, type=options.FilePath(file_okay=False))
 def demo(folder: Path | None) -> int:
     """Watch ralph at work for 15 seconds.
 
