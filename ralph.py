@@ -27,7 +27,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import IO, Any
 
 from _ralph import __version__
@@ -44,6 +43,8 @@ TYPE_CHECKING = False
 if (
     TYPE_CHECKING
 ):  # everything but click is imported where it is used: `--help` stays quick
+    from pathlib import Path
+
     from _ralph.loop.jobs import Attempt
     from _ralph.loop.run import Run
 
@@ -443,9 +444,7 @@ def clean(prd: Path, dry_run: bool, force: bool) -> int:
 
 
 @cli.command()
-@click.argument(
-    "folder", required=False, type=click.Path(path_type=Path, file_okay=False)
-)
+@click.argument("folder", required=False, type=options.FilePath(file_okay=False))
 def demo(folder: Path | None) -> int:
     """Watch ralph at work for 15 seconds.
 
@@ -472,10 +471,10 @@ def main() -> None:
         if "--json" in sys.argv:
             import json
 
-            from _ralph.state.facts import summary
+            from _ralph.state.summary import summarize
 
             stop = Stop("error", error.format_message(), Exit.USAGE)
-            click.echo(json.dumps(summary(None, None, stop, 0.0)))
+            click.echo(json.dumps(summarize(None, None, stop, 0.0).as_object()))
         sys.exit(Exit.USAGE)
     except click.Abort:
         sys.exit(Exit.INTERRUPTED)

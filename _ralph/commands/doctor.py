@@ -10,6 +10,7 @@ import shlex
 import shutil
 import signal
 import sys
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -40,7 +41,7 @@ from _ralph.loop.view import View
 from _ralph.model import CheckResult, Finding, Findings, Json, Plan, Setup
 from _ralph.process.process import Control, run_process
 from _ralph.show.live import Terminal
-from _ralph.state import facts, layout, limits, lock, prd
+from _ralph.state import layout, limits, lock, prd, summary
 from _ralph.state.history import RunHistory, replay
 from _ralph.state.records import Journal
 
@@ -100,7 +101,7 @@ def examine(
         "\nno errors"
         + (f", {text.count(levels['warning'], 'warning')}" if levels["warning"] else "")
     )
-    echo(f"to start it: {facts.command_line('run', options.prd, options.words)}")
+    echo(f"to start it: {summary.command_line('run', options.prd, options.words)}")
     echo(f"every night: `crontab -e`, with this line\n{crontab_line(options)}")
     return Exit.COMPLETE
 
@@ -132,7 +133,9 @@ def _laid_out(level: str, line: str) -> str:
     """A finding, wrapped beside its level on a terminal."""
     columns = shutil.get_terminal_size((1000, 24)).columns
     lines = [text.one_line(part, 500) for part in line.splitlines() if part.strip()]
-    wrapped = (row for part in lines for row in text.wrap(part, max(columns - 8, 40)))
+    wrapped: list[str] = []
+    for part in lines:
+        wrapped += textwrap.wrap(part, max(columns - 8, 40), break_on_hyphens=False)
     return f"{level:7} " + "\n        ".join(wrapped)
 
 
@@ -230,7 +233,7 @@ def _limits(run: Run) -> Findings:
     """What a run could use now, and whether it could begin at all."""
     if run.history.run is None:  # one that was cut off goes on with what it has used
         run.history.this_run = RunHistory()
-    yield "ok", facts.limits_words(limits.used(run.limits, run.history), "a run")
+    yield "ok", summary.limits_words(limits.used(run.limits, run.history), "a run")
     if stop := limits.spent(
         run.limits, run.history, run.history.this_run.seconds, time.time()
     ):

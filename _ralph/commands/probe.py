@@ -22,7 +22,7 @@ from _ralph.files import resource
 from _ralph.git.git import git
 from _ralph.loop.run import Run
 from _ralph.model import AgentResult, Finding, Findings, Outcome
-from _ralph.state import facts
+from _ralph.state import summary
 
 _TURN = 120.0
 
@@ -114,7 +114,7 @@ def _finding(agent: Agent, result: AgentResult, unset: Sequence[str]) -> Finding
             f"{who}, answered, and the provider bills extra usage; a run waits until that ends",
         )
     if result.outcome is Outcome.DONE:
-        return "ok", f"{who}, answered: {facts.spent(result)}"
+        return "ok", f"{who}, answered: {summary.spent(result)}"
     if result.outcome is Outcome.LIMITED:
         until = (
             time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset))

@@ -25,10 +25,10 @@ from _ralph.model import (
     Work,
 )
 from _ralph.state import edit
-from _ralph.state.facts import ended_words, spent
 from _ralph.state.history import entry_digest
 from _ralph.state.limits import attempts_at
 from _ralph.state.records import AttemptBegan, AttemptEnded, Failure, Rechecked, Stopped
+from _ralph.state.summary import ended_words, spent
 
 RANDOM = 32
 """Letters of an attempt's id that are random; what it is an attempt at follows."""

@@ -38,7 +38,6 @@ from _ralph.state.history import History, RunHistory, replay
 from _ralph.state.layout import (
     locate,
     note_plan,
-    note_queue,
     own_branch,
     read_state,
     state_folder,
@@ -71,8 +70,6 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
             f"a new plan on branch {run.branch.name}; the notes in {paths.progress.name} are another plan's"
         )
     run.journal, run.notices = journal, notices
-    run.pool.train.told = lambda: note_queue(paths, run.pool.train.names(paths))
-    run.pool.train.told()
     freeze_settings(run.git, paths.private)
     warnings = [
         warning for agent in agents_of(run) for warning in require_agent(run, agent)

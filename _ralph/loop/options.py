@@ -12,7 +12,7 @@ from _ralph.errors import BadInput
 from _ralph.files import resource
 from _ralph.model import Json, Paths, Plan
 from _ralph.state import prd
-from _ralph.state.facts import command_line
+from _ralph.state.summary import command_line
 
 
 @dataclass(frozen=True)

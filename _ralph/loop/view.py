@@ -11,7 +11,7 @@ from _ralph import text
 from _ralph.agents.events import StreamParser
 from _ralph.loop.jobs import Attempt
 from _ralph.model import CheckResult, Json
-from _ralph.state.facts import dollars, thousands
+from _ralph.state.summary import dollars, thousands
 
 _SIGN_OF_LIFE = 300.0
 """Seconds between the lines that say what goes on, where no status stays."""

@@ -18,7 +18,7 @@ from _ralph import text
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.view import View
 from _ralph.model import CheckResult, Json, Tokens, Verdict
-from _ralph.state.facts import dollars, ended_words, spent, thousands
+from _ralph.state.summary import dollars, ended_words, spent, thousands
 
 _PATIENCE = 2.0
 _PIECE = (

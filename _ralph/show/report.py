@@ -16,7 +16,6 @@ from _ralph.git.git import Git, git
 from _ralph.model import Json, Paths, Plan
 from _ralph.show import status, timeline
 from _ralph.state import layout
-from _ralph.state.facts import STATES, TaskFacts, command_words, spent, task_facts
 from _ralph.state.history import History
 from _ralph.state.layout import logs_folder
 from _ralph.state.records import (
@@ -27,6 +26,7 @@ from _ralph.state.records import (
     Record,
     Stopped,
 )
+from _ralph.state.summary import STATES, TaskFacts, command_words, spent, task_facts
 
 if TYPE_CHECKING:
     import jinja2
@@ -53,14 +53,14 @@ def save(prd_path: Path) -> Path:
 
 def page(prd_path: Path) -> str:
     """The whole page; only reads. BadInput if plan or records cannot be read."""
-    shown, paths = status.read(prd_path, weigh=False), layout.locate(prd_path)
+    shown, paths = status.read(prd_path), layout.locate(prd_path)
     plan, history = shown.plan, shown.history
     records = list(Journal(paths.progress).records(plan))
     verdicts = [record for record in records if isinstance(record, AttemptEnded)]
     groups = _tasks(plan, history)
     return _template().render(
         ralph=lambda name, *words: _command([*command_words(name, prd_path), *words]),
-        sentences={fact.name: fact.lines for fact in shown.facts},
+        ending=status.ending(shown),
         summary=status.as_object(shown),
         steps=status.next_steps(shown, history.stopped),
         now=time.time(),

@@ -121,11 +121,7 @@ def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
     assert "  $ Bash pytest 0" in lines
     assert "  | red, a bell , and right to left" in lines
     assert "  | three" in lines and "  | four" not in lines
-    assert [
-        line[-3:]
-        for line in lines
-        if "x" * 40 in line or "日本" in line.replace(" ", "")
-    ] == ["..."] * 2
+    assert [line[-3:] for line in lines if "x" * 40 in line] == ["..."]
     (repo.outside / "go").touch()
     assert seen.finish() == 0
     lines = seen.lines()

@@ -813,9 +813,7 @@ def test_a_chart_of_costs_and_links_to_the_attempts(repo: Repo) -> None:
     ]
 
 
-def test_after_a_retry_no_attempt_counts_and_what_to_type_has_the_options(
-    repo: Repo,
-) -> None:
+def test_after_a_retry_no_attempt_counts(repo: Repo) -> None:
     repo.plan({"checks": ["test -f x"]}, limits={"attempts": 1})
     assert repo.run(repo.agent("P('y').touch()"), "--max-hours", "2")[0] == 4
     assert repo.ralph("retry", "T1").returncode == 0
@@ -826,20 +824,17 @@ def test_after_a_retry_no_attempt_counts_and_what_to_type_has_the_options(
         "failed 1 of 1" not in shown.text
         and "Needs you: 0 Passed: 0 Open: 1" in shown.text
     )
-    assert re.search(r"ralph run .*--max-hours 2", shown.text)
+    assert "ralph run" in shown.text
 
 
-def test_what_to_type_is_whole_and_advice_is_nothing_to_type(repo: Repo) -> None:
-    command = "c" * 400
+def test_advice_is_nothing_to_type(repo: Repo) -> None:
     repo.plan({"checks": ["test -f x"]})
-    assert repo.run("false", "--no-wait", "--notify", command)[0] == 4
+    assert repo.run("false")[0] == 4
     repo.plan({"checks": ["test -f x"]})
     stop = record("stop", time.time(), stop="unavailable", exit=5, reason="no login")
     repo.write("progress.txt", f"<!-- ralph {json.dumps(stop)} -->\n")
     shown = re.findall('<pre class="cmd">(.*?)</pre>', report(repo))
-    assert [line.split()[1] for line in shown] == ["doctor", "run"] and all(
-        command in line for line in shown
-    )
+    assert shown == ["ralph doctor --probe", "ralph run"]
 
 
 def test_what_blocks_a_task_without_a_question_is_to_be_fixed_and_not_answered(
