@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -508,36 +509,18 @@ SUBSCRIPTION = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat0
 
 
 def probe(name: str, repo: Repo, step: Step, **env: str) -> str:
-    """The last finding of `ralph doctor --probe`, in the environment that a crontab
-    gives."""
+    """The last finding of `ralph doctor --probe`."""
     if not install_agents.is_installed(name):
         pytest.skip(f"{name} is not installed: make test-agents")
     cli, home = CLIS[name], repo.outside / "home"
     repo.plan({"checks": ["true"]})
     with ModelServer([step]) as model:
-        given = {
-            "HOME": str(home),
-            "NO_COLOR": "1",
-            **cli.settings(home, model.url),
-            **env,
-        }
-        crontab = "".join(f"{key}={value}\n" for key, value in given.items())
-        write(repo.outside / "crontab.txt", crontab)
-        write(
-            repo.outside / "bin/crontab", f"#!/bin/sh\ncat {repo.outside}/crontab.txt\n"
-        )
-        (repo.outside / "bin/crontab").chmod(0o755)
-        path = f"{repo.outside}/bin:{install_agents.programs(name)}:{repo.env['PATH']}"
-        done = repo.ralph(
-            "doctor",
-            "-v",
-            "--agent",
-            cli.command,
-            "--full-permissions",
-            "--probe",
-            timeout=180,
-            PATH=path,
-        )
+        given = {"NO_COLOR": "1", **cli.settings(home, model.url), **env}
+        before = shlex.join(["env", *(f"{key}={given[key]}" for key in given)])
+        path = f"{install_agents.programs(name)}:{repo.env['PATH']}"
+        words = ("doctor", "-v", "--full-permissions", "--probe")
+        agent = ("--agent", f"{before} {cli.command}")
+        done = repo.ralph(*words, *agent, timeout=180, PATH=path, HOME=str(home))
     assert repo.alive() == [] and repo.git("status", "--porcelain") == "?? prd.json\n"
     return next(line for line in done.stdout.splitlines() if " probe: " in line)
 
