@@ -234,7 +234,7 @@ def prompt(**given: Any) -> None:
 @click.option(
     "--force",
     is_flag=True,
-    help="Replace a plan that you wrote or worked on; the old one is kept.",
+    help="Replace a plan with open tasks, or whose work HEAD lacks; one that git does not have is kept.",
 )
 @options.TIMEOUT
 @options.SANDBOX
@@ -245,7 +245,8 @@ def plan(briefs: tuple[str, ...], force: bool, **given: Any) -> int:
 
     BRIEF is a file, a folder, or - for stdin. The agent works read-only in its own
     checkout. Then the checks run in the clean room, and must fail before the work.
-    Exits with 4 while the plan has open questions.
+    Exits with 4 while the plan has open questions. Once every task passes and HEAD has
+    the work, begins the next feature.
 
     \b
     ralph plan brief.md --planner 'claude --model opus'
@@ -374,7 +375,7 @@ def init(prd: Path, eject: bool) -> None:
     "--probe",
     is_flag=True,
     allow_from_autoenv=False,
-    help="Run one cheap turn of each agent, in the environment that cron gives it.",
+    help="Run one cheap turn of each agent with nothing but HOME and PATH, as cron does.",
 )
 def doctor(probe: bool, **given: Any) -> int:
     """Find problems before the run.
@@ -397,29 +398,36 @@ def doctor(probe: bool, **given: Any) -> int:
 
 
 @cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
-@options.PRD
+@click.option(
+    "--prd",
+    "plans",
+    envvar="RALPH_PRD",
+    type=options.FilePath(dir_okay=False),
+    multiple=True,
+    default=["prd.json"],
+    show_default=True,
+    help="The plan whose work to merge. Repeat it for several plans.",
+)
 @click.argument("branches", metavar="[BRANCH ...]", nargs=-1)
 @options.CHECK
 @options.SANDBOX
 @options.WRAP
 @options.for_people
-def land(branches: tuple[str, ...], **given: Any) -> int:
+def land(branches: tuple[str, ...], plans: tuple[Path, ...], **given: Any) -> int:
     """Merge finished work into the current branch.
 
-    Merges each BRANCH (default: that of this plan) with the branch that you are on, and
-    runs all checks of its plan on the result in a new checkout. If they pass, or fail
-    on your branch, too, your branch moves there and your uncommitted edits stay.
-    Otherwise nothing changes, and the exit status is 4.
+    Merges each BRANCH of the plan (default: the one that it lands on) with the branch
+    that you are on, and runs all checks of the plan on the result in a new checkout. If
+    they pass, or fail on your branch, too, your branch moves there and your uncommitted
+    edits stay. Otherwise nothing changes, and the exit status is 4.
 
     \b
-    git switch main && ralph land ralph/prices ralph/search
+    git switch main && ralph land --prd prices/prd.json --prd search/prd.json
     """
     from _ralph.commands.land import land_branches
     from _ralph.loop.options import Options
 
-    return land_branches(
-        branches, Options(**given), options.was_given("prd") or not branches
-    )
+    return land_branches(branches, plans, Options(**given), options.was_given("plans"))
 
 
 @cli.command()

@@ -15,10 +15,10 @@ _LINES, _WIDTH, _TOTAL = 300, 400, 30_000
 _KINDS = {b"+": "add", b"-": "del"}
 _LOG = (
     "-c", "core.bigFileThreshold=1m",  # beyond that a file counts as binary
-    "log", "-1000", "--grep=^Ralph-Iteration: ", "--ignore-missing", "--no-show-signature",
+    "log", "-1000", "--grep=^Ralph-Attempt: ", "--ignore-missing", "--no-show-signature",
     # also a commit of nothing but files that are not shown
     "--full-history", "--sparse",
-    "--format=%x00%H%x1f%(trailers:key=Ralph-Iteration,valueonly,unfold,separator=%x2C)%x1f%s",
+    "--format=%x00%H%x1f%(trailers:key=Ralph-Attempt,valueonly,unfold,separator=%x2C)%x1f%s",
     "--encoding=UTF-8", "-p", "--shortstat", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames",
     "--submodule=short", "--end-of-options",
 )  # fmt: skip
@@ -68,7 +68,7 @@ class Change:
 
 def passes(git: Git, branch: str, since: str) -> dict[str, Change]:
     """What the newest passes on `branch`, or merged from it to HEAD, changed after the
-    commit `since`, by iteration. One git call: what it does not tell in time is not
+    commit `since`, by the id of the attempt. One git call: what it does not tell in time is not
     there."""
     tips = [branch, "HEAD"] if branch.startswith("refs/heads/") else ["HEAD"]
     start = [f"^{since}"] if re.fullmatch(r"[0-9a-f]{40,64}", since) else []
@@ -78,12 +78,12 @@ def passes(git: Git, branch: str, since: str) -> dict[str, Change]:
     with git.stream(*words, timeout=_DEADLINE) as output:
         for raw in output:
             if raw.startswith(b"\0"):
-                commit, iteration, subject = (
+                commit, attempt, subject = (
                     raw[1:].decode("utf-8", "replace").split("\x1f", 2)
                 )
                 left = _TOTAL - sum(len(one.lines) for one in found.values())
                 change = Change(commit, subject, room=min(left, _LINES))
-                found.setdefault(iteration.strip(), change)
+                found.setdefault(attempt.strip(), change)
             else:
                 change.take(raw)
     return found

@@ -289,7 +289,7 @@ def record_lines(attempt: Attempt) -> list[str]:
     result, judgement = attempt.result, attempt.judgement
     failed = attempt.verdict is not Verdict.PASSED
     red = next((check for check in attempt.checks if failed and not check.ok), None)
-    handoff = [f"\n{label}: {body}" for label, body in attempt.handoff.items()]
+    handoff = attempt.handoff_text.strip()
     command, ended = (
         text.one_line(attempt.command, 80),
         ended_words(result) or "ended well",
@@ -310,7 +310,7 @@ def record_lines(attempt: Attempt) -> list[str]:
         *(("notice", line) for line in attempt.notices),
         ("denied", "; ".join(result.denials)),
         ("failure", f"{red.name}\n{text.tail(red.tail, 2000)}" if red else ""),
-        ("handoff", "".join(handoff)),
+        ("handoff", f"\n{handoff}" if handoff else ""),
         ("blocked", attempt.blocked),
         (
             "parked",

@@ -450,7 +450,7 @@ def recheck(run: Run) -> bool:
         checks_digest=names,
         broken=[task.key for task in broken],
         since={
-            task.key: run.branch.recent(tip, run.history.of(task).passed_at)
+            task.key: run.branch.recent(tip, run.history.of(task).commit)
             for task in broken
         },
         failures={task.key: failure_of(own[task.key]) for task in broken},

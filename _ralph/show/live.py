@@ -84,9 +84,7 @@ class Terminal(View):
         self.stays = (
             terminal and level >= 0 and os.environ.get("TERM", "dumb") != "dumb"
         )
-        self._colored = (
-            self.stays or bool(os.environ.get("FORCE_COLOR"))
-        ) and not os.environ.get("NO_COLOR")
+        self._colored = self.stays and not os.environ.get("NO_COLOR")
 
     def line(self, words: str, indent: str = "", color: str = "") -> None:
         """One line, stamped with the time; `words` is cleaned of anything but text."""

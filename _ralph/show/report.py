@@ -78,7 +78,6 @@ def page(prd_path: Path) -> str:
         denied=[record for record in verdicts if record.denials],
         noticed=[record for record in verdicts if record.notices],
         learned=_learned(paths, verdicts),
-        proposed=_proposed(plan, verdicts),
         planning=sum(record.seconds for record in records if isinstance(record, Added)),
         **_timeline(plan, history, records, shown.running is not None),
     )
@@ -132,11 +131,16 @@ def _commits(
     since = next(
         (record.base for record in records if isinstance(record, AttemptBegan)), ""
     )
-    return diffs.passes(
+    found = diffs.passes(
         Git.at(paths.root),
         f"refs/heads/{history.branch}" if history.branch else "",
         since,
     )
+    return {
+        str(record.iteration): found[record.id]
+        for record in records
+        if isinstance(record, AttemptBegan) and record.id in found
+    }
 
 
 def _ahead(paths: Paths, history: History) -> int:
@@ -175,16 +179,6 @@ def _learned(paths: Paths, verdicts: list[AttemptEnded]) -> list[str]:
     )
     learned = [line for record in verdicts for line in _entries(record, "learned")]
     return [line for line in dict.fromkeys(learned) if line not in rulebook]
-
-
-def _proposed(plan: Plan, verdicts: list[AttemptEnded]) -> dict[str, AttemptEnded]:
-    """The titles of follow-up tasks that agents proposed and the plan does not have,
-    each with the record that named it first."""
-    named = [
-        (line, record) for record in verdicts for line in _entries(record, "found", 120)
-    ]
-    planned = {task.title for task in plan.tasks}
-    return {title: record for title, record in reversed(named) if title not in planned}
 
 
 def _entries(record: AttemptEnded, part: str, width: int = 500) -> list[str]:

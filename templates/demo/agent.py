@@ -115,7 +115,7 @@ def remove():
         say("Items are deleted for good, as you said.")
         return
     say("Act 5. I have a question that only a person can answer.")
-    Path(os.environ["RALPH_HANDOFF"]).write_text(f"blocked on: {QUESTION}\n")
+    Path(os.environ["RALPH_HANDOFF"]).write_text(f"question: {QUESTION}\n")
 
 
 def add_command(name, code):

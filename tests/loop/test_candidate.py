@@ -174,7 +174,7 @@ def test_the_checks_see_what_the_hooks_made_and_the_commit_is_that(repo: Repo) -
     assert [result.name for result in found.checks][2:] == ["pre-commit", "commit-msg"]
     assert listing(repo, found.commit)["work.txt"][1] == "formatted\n"
     message = repo.git("log", "-1", "--format=%B", found.commit)
-    assert message.startswith("T1: task 1\nChange-Id: 1\n\nRalph-Iteration: 1\n")
+    assert message.startswith("T1: task 1\nChange-Id: 1\n\nRalph-Agent: ")
     assert repo.git("rev-parse", f"{found.commit}^").strip() == base
 
 

@@ -346,8 +346,8 @@ def test_a_frozen_reader_stops_neither_deadlines_nor_signals(repo: Repo) -> None
 
 
 def test_a_handoff_of_asterisks_takes_no_time(repo: Repo) -> None:
-    said = '"*" * 60_000 + "\\n- status: done" + "x" * 60_000'
-    parse = f"from _ralph.state.history import parse_handoff; print(parse_handoff({said})['status'][:6])"
+    said = '"*" * 60_000 + "\\n- learned: done" + "x" * 60_000'
+    parse = f"from _ralph.state.history import parse_handoff; print(parse_handoff({said})['learned'][:6])"
     done = subprocess.run(
         [sys.executable, "-c", parse], env=repo.env, capture_output=True, timeout=60
     )

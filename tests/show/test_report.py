@@ -119,7 +119,7 @@ def numbers_are_those_of_status(repo: Repo, shown: Page, *words: str) -> None:
 
 NIGHT = """
     if task == "T2":
-        said("blocked on", "Which price table? Proposed: the new one.")
+        said("question", "Which price table? Proposed: the new one.")
         P("half.txt").write_text("half")
     elif task == "T4":
         P("T4.txt").write_text("bad")
@@ -128,9 +128,7 @@ NIGHT = """
         plan["userStories"][4]["passes"] = True
         P("prd.json").write_text(json.dumps(plan))
         P("T1.txt").write_text("good\\n" + "line\\n" * 400)
-        said("decisions", "prices are kept in cents")
-        said("learned", "- the tests need a locale\\n- migrations run by hand")
-        said("found", "1. the footer is wrong\\n   on small screens\\n2. it's slow")
+        said("learned", "- the tests need a locale\\n- prices are kept in cents")
 """
 
 
@@ -188,7 +186,10 @@ def attempt(
     }
     ended = {"verdict": verdict, "seconds": took, **same, **fields}
     by = {"run": fields["run"]} if "run" in fields else {}
-    return [record("start", at, **same, **by), record("verdict", at + took, **ended)]
+    return [
+        record("start", at, id=f"a{number}", **same, **by),
+        record("verdict", at + took, **ended),
+    ]
 
 
 def write_records(repo: Repo, records: list[dict[str, Any]]) -> None:
@@ -225,16 +226,12 @@ def test_the_page_of_a_night(night: Repo) -> None:
         f"{commit[:12]} T1: task 1" in passed
         and "1 file changed, 401 insertions(+)" in passed
     )
-    assert (
-        "prices are kept in cents" in passed
-        and "+good" in passed
-        and "prd.json" not in passed
-    )
+    assert "+good" in passed and "prd.json" not in passed
     assert "104 more lines" in passed and f"git show {commit[:12]}" in passed
     left = shown.section("Open", "Put back")
     assert "First failure: own bad" in left and "waits for T2" in left and "T5" in left
     assert re.search(
-        r"Put back 1 .* prd.json \(.*set to pass; what is changed in it does not count\)",
+        r"Put back 1 .* prd.json \(a copy; what is changed in it does not count\)",
         shown.text,
     )
     assert (
@@ -243,11 +240,9 @@ def test_the_page_of_a_night(night: Repo) -> None:
     )
     assert "git diff HEAD...ralph/p" in passed and "ralph land ralph/p" in passed
     assert (
-        "- migrations run by hand" in shown.text
+        "- prices are kept in cents" in shown.text
         and "- the tests need a locale" not in shown.text
     )
-    assert "ralph add 'the footer is wrong on small screens'" in shown.text
-    assert """ralph add 'it'"'"'s slow'""" in shown.text
     assert "passed 1" in shown.text and "failed 3" in shown.text
 
 
@@ -387,7 +382,7 @@ def test_dollars_hours_and_what_came_of_them(repo: Repo) -> None:
         record("run", 1000),
         *attempt(1, 1000, verdict="limited", took=600),
         record("wait", 1600, until=4600),
-        *attempt(2, 4600, verdict="passed", took=3600, usd=1.234567, tokens=tokens, message="T1: x\n\nRalph-Iteration: 2\n"),
+        *attempt(2, 4600, verdict="passed", took=3600, usd=1.234567, tokens=tokens, message="T1: x\n\nRalph-Attempt: a2\n"),
         record("stop", 8200, stop="complete", exit=0, reason="every task passes"),
         record("retry", 50_000, run="", task="T1", title="task 1"),
         record("run", 100_000, run="r2"),
@@ -419,8 +414,8 @@ def many(repo: Repo, number: int) -> None:
     for i in range(1, number + 1):
         passed, subject = i % 3 != 1, f"T{i}: task {i}"
         fields = {
-            "message": f"{subject}\n\nRalph-Iteration: {i}\n", "usd": 0.1, "tokens": {"input": 1000, "output": 10},
-            "handoff": {"learned": f"fact {i}", "decisions": "x" * 200, "found": f"bug {i}"},
+            "message": f"{subject}\n\nRalph-Attempt: a{i}\n", "usd": 0.1, "tokens": {"input": 1000, "output": 10},
+            "handoff": {"learned": f"fact {i}", "ruled out": "x" * 200},
         }  # fmt: skip
         failure = (
             None
@@ -445,7 +440,7 @@ def many(repo: Repo, number: int) -> None:
         records += pair
         at += 300
         if passed:
-            body = f"{subject}\n\nRalph-Iteration: {i}\n"
+            body = f"{subject}\n\nRalph-Attempt: a{i}\n"
             content = "".join(f"line {n} of {i}\n" for n in range(60))
             stream.append(
                 f"commit refs/heads/main\nmark :{i}\ncommitter T <t@example.invalid> {1700000000 + i} +0000\n"
@@ -542,12 +537,12 @@ def test_hostile_sizes_are_cut(repo: Repo) -> None:
     for i in range(4):
         repo.write(f"quotes-{i}.txt", "'\"<&>'\n" * 100_000)
     repo.git("add", "-A")
-    repo.git("commit", "-qm", "T150: big\n\nRalph-Iteration: 150")
+    repo.git("commit", "-qm", "T150: big\n\nRalph-Attempt: a150")
     records: list[dict[str, Any]] = [record("run", 1)]
     for i in range(1, 151):
         records += attempt(
             i, i * 1000.0, f"T{i}", "passed" if i > 20 else "failed", title="<&>" * 40, reason="'" * 3000,
-            handoff=dict.fromkeys(("learned", "found", "decisions", "risks", "blocked on"), "'\n" * 1000),
+            handoff=dict.fromkeys(("learned", "ruled out", "next step", "question"), "'\n" * 1000),
             failure={"name": "'" * 999, "tail": "'" * 20_000, "log": "'" * 999, "others": ["'" * 999] * 20},
             restored=["'" * 2000] * 9, denials=["'" * 2000] * 9, message="T150: big", usd=0.01,
         )  # fmt: skip
@@ -588,7 +583,7 @@ def poison(value: Any, key: str = "") -> Any:
     return f"{value}{SCRIPT}" if isinstance(value, str) and key not in fixed else value
 
 
-FIELDS = {"handoff": dict.fromkeys(("decisions", "learned", "found", "risks", "ruled out", "next step", "blocked on"), "words"),
+FIELDS = {"handoff": dict.fromkeys(("learned", "ruled out", "next step", "question"), "words"),
           "judge": {"agent": "judge", "agrees": False, "objections": ["no"]}, "denials": ["rm"], "notices": ["odd"],
           "restored": ["a"], "reason": "because", "agent": "agent", "parked": "refs/ralph/parked/x",
           "failure": {"name": "check", "tail": "tail", "log": "log", "others": ["other"]}}  # fmt: skip
@@ -622,7 +617,7 @@ def a_hostile_run(made: Repo) -> None:
         P("done").touch()
         P(sys.argv[-1].replace("/", "") + "\\n.txt").write_text(sys.argv[-1] + "\\n")
         P("x<script>").write_text(sys.argv[-1])
-        said("learned", sys.argv[-1]); said("found", sys.argv[-1])
+        said("learned", sys.argv[-1])
     """
     agent = made.agent(works)
     words = ["--max-iterations", "1", "--branch", "x<script>alert(3)<-script>"]
@@ -661,7 +656,7 @@ def test_nothing_that_others_wrote_can_act(hostile: Repo) -> None:
     numbers_are_those_of_status(hostile, shown)
     assert shown.text.count("<script>alert(1)</script>") > 40
     assert "<script" not in source.lower() and "<img" not in source.lower()
-    headings = "First failure|The judge says|Put back|Denied|Learned|Found on|waits for|Branch x<script>"
+    headings = "First failure|The judge says|Put back|Denied|Learned|waits for|Branch x<script>"
     assert [words for words in headings.split("|") if words not in shown.text] == []
     (command,) = re.findall(
         r"^<pre class=\"cmd\">(ralph retry .*)</pre>", source, re.MULTILINE
@@ -700,7 +695,7 @@ def test_secrets_stay_out(repo: Repo) -> None:
     )
     repo.commit("plan")
     agent = repo.agent(
-        f'P("T1.txt").write_text("x" * 390 + "{secret}")\nsaid("learned", "{secret}")\nsaid("found", "{secret}")'
+        f'P("T1.txt").write_text("x" * 390 + "{secret}")\nsaid("learned", "{secret}")'
     )
     repo.run(agent)
     assert secret in mutant(repo, "nothing is redacted", MY_API_TOKEN=secret)
@@ -726,7 +721,7 @@ def test_what_a_record_leaves_out_is_left_out(repo: Repo) -> None:
         {"checks": ["false"], "passes": True},
     )
     nothing: dict[str, Any] = {
-        "failure": {"name": None, "tail": None, "others": None}, "handoff": {"blocked on": None, "found": None},
+        "failure": {"name": None, "tail": None, "others": None}, "handoff": {"question": None},
         "judge": {"objections": None}, "restored": None, "reason": None, "parked": None, "message": None, "usd": None,
     }  # fmt: skip
     records = [

@@ -131,10 +131,8 @@ def attempt_with(hostile: str) -> Attempt:
         f"progress.txt (text had been added, kept here):\n{hostile}",
     ]
     attempt.notices = [hostile, f"notice\n{hostile}"]
-    attempt.handoff = {
-        **parse_handoff(f"status: done\nlearned: {hostile}\nnext step:\n{hostile}"),
-        "found": hostile,
-    }
+    attempt.said = f"status: done\nlearned: {hostile}\nnext step:\n{hostile}"
+    attempt.handoff = {**parse_handoff(attempt.said), "question": hostile}
     return attempt
 
 
