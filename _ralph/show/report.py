@@ -83,7 +83,9 @@ def _template() -> jinja2.Template:
     environment.filters["thousands"] = facts.thousands
     environment.filters["spent"] = facts.spent
     environment.filters["when"] = _when
-    return environment.from_string(files.resource("templates/report.html").read_text())
+    return environment.from_string(
+        files.resource("templates/report.html").read_text("utf-8")
+    )
 
 
 def _safe(value: object) -> object:
