@@ -20,8 +20,9 @@ from _ralph.state.facts import ended_words, spent
 _PATIENCE = 2.0
 """Seconds for a reader that is slow."""
 _CLEAR = "\r\x1b[K"
-_CUT = "\x1b[?7l{}\x1b[?7h"
-"""A line that the terminal itself cuts at its width, however wide the letters are."""
+_CUT = "\x1b[?7l{} \x1b[?7h"
+"""A line that the terminal itself cuts at its width, however wide the letters are. What
+is cut off ends up in the last column, so it ends with a blank."""
 
 
 class Terminal(View):

@@ -154,6 +154,7 @@ def test_every_line_that_an_agent_can_lengthen_takes_one_row(
     assert seen.finish() == 0
     said = [line for line in seen.lines() if line.startswith(("  | ", "  $ "))]
     assert len(said) == 12  # two of them of three lines: the others are cut
+    assert f"  | {'x' * (columns - 5)}" in said  # the last column stays blank
 
 
 def test_with_several_workers_each_line_names_its_task(repo: Repo) -> None:
