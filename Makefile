@@ -24,7 +24,7 @@ GATE ?=
 BENCH_SCALE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-crash test-agents test-browser test-gate test-slurm test-darwin lint build bench night clean
+.PHONY: help demo test test-crash test-agents test-gate test-slurm test-darwin lint build bench night clean
 
 help: ## list these targets; the first one of all sets up .venv, in about 10 s
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -42,9 +42,6 @@ test-crash: $(STAMP) ## kill -9 at every state-changing call, failing disks, pow
 test-agents: $(STAMP) ## run the real agents against a scripted model, without a key; AGENTS=claude for one (5 min)
 	$(BIN)/python -m tests.install_agents $(AGENTS)
 	$(BIN)/python -m pytest -m agents -n 2 -rs tests/whole/test_real_agents.py
-
-test-browser: $(STAMP) ## check the report in headless Chromium (1 min)
-	$(BIN)/python -m pytest -m browser -n 2 -rs tests/show/test_browser.py
 
 test-gate: $(STAMP) ## take projects of npm, pip, uv, cargo and others from init to a green clone (12 min)
 	$(BIN)/python -m pytest -m gate -n 2 -rs -k '$(GATE)' tests/whole/test_gate.py tests/whole/test_stacks.py tests/whole/test_runners.py tests/whole/test_cheats.py

@@ -182,8 +182,8 @@ def status(prd: Path, format: str, json: bool) -> None:
 def report(prd: Path, output: IO[bytes] | None) -> None:
     """Write an HTML report.
 
-    One file: what passed, with diffs; what needs you; what failed; what was restored
-    and learned.
+    One page: what needs you; what passed, with diffs; what is open; what was put back,
+    noticed, denied and learned; each attempt and its cost.
 
     \b
     ralph report && xdg-open .ralph/report.html

@@ -445,7 +445,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PATH"] += f":{ROOT}/tests/darwin/bin"
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # 256 on macOS
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 1024)), hard))
-    real = str(config.getoption("markexpr")) in ("agents", "browser", "gate", "slurm")
+    real = str(config.getoption("markexpr")) in ("agents", "gate", "slurm")
     memory = Path("/dev/shm")
     if memory.is_dir() and not (WHOLE or real):
         there = os.statvfs(memory)

@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from graphlib import TopologicalSorter
@@ -36,7 +35,7 @@ from _ralph.state.history import LABELS, History
 from _ralph.state.limits import NONE, Limits
 from _ralph.state.records import AttemptEnded
 from _ralph.state.summary import Running, Worker
-from tests import make_docs, picture, transcript
+from tests import make_docs, transcript
 from tests.conftest import Repo
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -673,25 +672,3 @@ def test_what_differs_from_day_to_day_is_made_alike() -> None:
     told = "2031-01-02 03:04:05 done | 7.3 s\n1234567 US-001: x\n~/shop-0a1b2c3d/b (1.3 MB), git: 2.39, 2031-01-02 03:04"
     alike = "2026-11-21 22:30:00 done | 0.2 s\nc0ffee1 US-001: x\n~/shop-1f0c3a2b/b (0.2 MB), git: 2.47, 2026-11-21 22:30"
     assert transcript.alike(told, Path("/nowhere")) == alike
-
-
-def test_the_picture_of_a_run_is_what_a_terminal_shows() -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
-        folder = Path(scratch).resolve()
-        drawn = picture.svg(picture.play(folder)[0], folder)
-    shown = picture.words((picture.DOCS / "night.svg").read_text("utf-8"))
-    assert shown == picture.words(drawn), "run: python -m tests.picture"
-    told = "\n".join(shown)
-    for event in (
-        "iteration 1 |",
-        "before the work: check",
-        "passed |",
-        "failed: ",
-        "blocked: ",
-        "$0.12",
-    ):
-        assert event in told
-    assert (
-        drawn.count(picture.COLOURS["green"]) > 3
-        and drawn.count(picture.COLOURS["red"]) > 3
-    )

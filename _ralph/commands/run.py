@@ -116,12 +116,13 @@ def _run(
     return stop.exit
 
 
-def _sums(run: Run, usd: float) -> str:
-    """The line that stays for the whole run, short things first; `usd` are dollars that
-    are in no record yet."""
+def _sums(run: Run) -> str:
+    """What the status line says of the whole run, short things first."""
     used, limit = run.history.this_run, min(run.limits.usd, run.limits.budget_usd)
-    spent, limited = used.usd + usd, limit < limits.NONE
-    cost = f"{'at least ' * used.at_least}${spent:.2f}" if spent or limited else ""
+    limited = limit < limits.NONE
+    cost = (
+        f"{'at least ' * used.at_least}${used.usd:.2f}" if used.usd or limited else ""
+    )
     passed, now, queue = (
         len(run.plan.passed_ids),
         time.time(),
