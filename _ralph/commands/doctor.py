@@ -398,7 +398,7 @@ def _agent(loop: Loop, agent: Agent) -> Findings:
         yield "warning", f"of {agent.command} {sees}: {first}"
     if loop.places.here:
         program = shutil.which(agent.program)
-        yield "ok", f"{agent.command} at {program}{_version(run, agent)}"
+        yield "ok", f"{agent.command} at {program}{_version(loop, agent)}"
         yield from _billed(loop, agent, *registry.credentials(agent, os.environ))
 
 
