@@ -27,7 +27,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import IO, Any
 
 from _ralph import __version__
@@ -44,6 +43,8 @@ TYPE_CHECKING = False
 if (
     TYPE_CHECKING
 ):  # everything but click is imported where it is used: `--help` stays quick
+    from pathlib import Path
+
     from _ralph.loop.jobs import Attempt
     from _ralph.loop.run import Run
 
@@ -181,8 +182,8 @@ def status(prd: Path, format: str, json: bool) -> None:
 def report(prd: Path, output: IO[bytes] | None) -> None:
     """Write an HTML report.
 
-    One file: what passed, with diffs; what needs you; what failed; what was restored
-    and learned.
+    One page: what needs you; what passed, with diffs; what is open; what was put back,
+    noticed, denied and learned; each attempt and its cost.
 
     \b
     ralph report && xdg-open .ralph/report.html
@@ -397,39 +398,11 @@ def doctor(probe: bool, **given: Any) -> int:
 
 
 @cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
-@options.PRD
-@click.argument("engine", metavar="ENGINE", type=click.Choice(options.ENGINES))
-@click.argument(
-    "plans",
-    metavar="[PLAN ...]",
-    nargs=-1,
-    type=click.Path(path_type=Path, dir_okay=False),
-)
-@options.takes(options.RUN_OPTIONS)
-def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
-    """Print a job file for cron, launchd, systemd, slurm, kubernetes or github.
-
-    The file runs each PLAN (default: that of --prd) with the options given here; all
-    options of `ralph run` are accepted. For cron, launchd and systemd, a run without
-    --until or --max-hours gets --until 07:00. Read the file, change it, and hand it to
-    the engine.
-
-    \b
-    ralph job cron --agent claude --full-permissions
-    ralph job slurm plans/*/prd.json --max-usd 20 | sbatch
-    """
-    from _ralph.commands.job import job_file
-
-    chosen = options.run_options(given, "engine", "plans")
-    click.echo(job_file(engine, plans or (chosen.prd,), chosen), nl=False)
-
-
-@cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
 @click.option(
     "--prd",
     "plans",
     envvar="RALPH_PRD",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=options.FilePath(dir_okay=False),
     multiple=True,
     default=["prd.json"],
     show_default=True,
@@ -460,27 +433,26 @@ def land(branches: tuple[str, ...], plans: tuple[Path, ...], **given: Any) -> in
 @cli.command()
 @options.PRD
 @click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--force", is_flag=True, help="Also where an attempt was cut off.")
 @options.for_people
-def clean(prd: Path, dry_run: bool) -> int:
-    """Remove the checkouts of plans that are done or gone.
+def clean(prd: Path, dry_run: bool, force: bool) -> int:
+    """Remove the checkouts in which agents and checks worked.
 
-    A plan is done when every task passes and HEAD has its work, and gone when its
-    prd.json no longer exists. Looks at all plans of this repository, or at that of
-    --prd. Work that exists only in a workspace is parked first. Checkouts whose
-    repository is missing are listed and kept.
+    Those of all plans of this repository, or of --prd. The next run makes new ones, and
+    all work is in git. They stay while a command is at work, and where an attempt was
+    cut off, as the next run goes on with it.
 
     \b
     ralph clean -n
     """
     from _ralph.commands.clean import clean_places
 
-    return clean_places(prd, options.was_given("prd"), dry_run, click.echo)
+    named = prd if options.was_given("prd") else None
+    return clean_places(named, dry_run, force, click.echo)
 
 
 @cli.command()
-@click.argument(
-    "folder", required=False, type=click.Path(path_type=Path, file_okay=False)
-)
+@click.argument("folder", required=False, type=options.FilePath(file_okay=False))
 def demo(folder: Path | None) -> int:
     """Watch ralph at work for 15 seconds.
 
@@ -507,10 +479,10 @@ def main() -> None:
         if "--json" in sys.argv:
             import json
 
-            from _ralph.state.facts import summary
+            from _ralph.state.summary import summarize
 
             stop = Stop("error", error.format_message(), Exit.USAGE)
-            click.echo(json.dumps(summary(None, None, stop, 0.0)))
+            click.echo(json.dumps(summarize(None, None, stop, 0.0).as_object()))
         sys.exit(Exit.USAGE)
     except click.Abort:
         sys.exit(Exit.INTERRUPTED)

@@ -18,7 +18,6 @@ from _ralph import text
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
 from _ralph.commands import detect, init
-from _ralph.commands.options import ENGINES
 from _ralph.errors import Exit, RalphError, StopNow, translate
 from _ralph.files import resource
 from _ralph.git.git import freeze_settings, git
@@ -45,7 +44,7 @@ from _ralph.model import (
 )
 from _ralph.process.process import Control, run_process
 from _ralph.show.live import Terminal
-from _ralph.state import facts, layout, limits, lock, prd
+from _ralph.state import layout, limits, lock, prd, summary
 from _ralph.state.history import RunHistory, replay
 from _ralph.state.records import Journal
 
@@ -54,6 +53,7 @@ _TEE = "import subprocess_tee, sys; print(subprocess_tee.run(sys.argv[1], tee=Fa
 process has one."""
 _PATIENCE = 30.0
 """Seconds that an agent may take to say its version."""
+_DOCTORS_OWN = ("--probe", "-v", "--verbose")
 _TURN = 120.0
 """Seconds that an agent may take for one cheap turn."""
 
@@ -89,12 +89,32 @@ def examine(
         echo(f"\n{found}; fix that, then run `ralph doctor` again")
         return Exit.USAGE
     echo(f"\nno errors, {text.count(warnings, 'warning')} (-v says what is fine)")
-    others = ", ".join(ENGINES[1:])
-    echo(f"to start it: {facts.command_line('run', options.prd, options.words)}")
-    echo(
-        f"every night: {facts.command_line('job cron', options.prd, options.words)} (or {others})"
-    )
+    echo(f"to start it: {summary.command_line('run', options.prd, options.words)}")
+    echo(f"every night: `crontab -e`, with this line\n{crontab_line(options)}")
     return Exit.COMPLETE
+
+
+def crontab_line(options: Options) -> str:
+    """The line with which cron runs this plan on working days, with the options that
+    doctor got."""
+    program = os.path.abspath(sys.argv[0])
+    words = [program, "run"]
+    if program.endswith(".py"):
+        words.insert(0, sys.executable)
+    if "RALPH_PRD" in os.environ:
+        words += ["--prd", str(options.prd)]
+    if not options.until:
+        words += ["--until", "07:00"]
+    words += [word for word in sys.argv[2:] if word not in _DOCTORS_OWN]
+    folder = os.getcwd()
+    path = os.environ.get("PATH", os.defpath)
+    log = f"~/ralph-{text.slug(os.path.basename(folder))}.log"
+    line = (
+        f"cd {shlex.quote(folder)} && PATH={shlex.quote(path)} "
+        f"{shlex.join(words)} >> {log} 2>&1"
+    )
+    # In a crontab, a bare % ends the line.
+    return "30 22 * * 1-5 " + line.replace("%", r"\%")
 
 
 def _look(options: Options, control: Control) -> Run:
@@ -154,7 +174,7 @@ def _limits(run: Run) -> Findings:
     """What a run could use now, and whether it could begin at all."""
     if run.history.run is None:  # one that was cut off goes on with what it has used
         run.history.this_run = RunHistory()
-    yield "ok", facts.limits_words(limits.used(run.limits, run.history), "a run")
+    yield "ok", summary.limits_words(limits.used(run.limits, run.history), "a run")
     seconds = run.history.this_run.seconds
     if stop := limits.spent(run.limits, run.history, seconds, time.time()):
         yield "error" if stop.exit == Exit.PERSON else "warning", stop.reason
@@ -469,7 +489,7 @@ def _probed(agent: Agent, result: AgentResult, env: Mapping[str, str]) -> Findin
     """What came of one turn of an agent."""
     who = f"{agent.command}, as cron starts it"
     if result.outcome is Outcome.DONE:
-        said = f"{who}, answered: {facts.spent(result)}"
+        said = f"{who}, answered: {summary.spent(result)}"
         if result.overage:
             return "warning", f"{said}, and the provider bills extra usage"
         key, login = registry.credentials(agent, env)

@@ -39,10 +39,10 @@ from _ralph.model import AgentResult, Json, Outcome, Plan, Share, spent_on
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal
 from _ralph.state import edit, jsontext, layout, limits, prd
-from _ralph.state.facts import spent
 from _ralph.state.history import RunHistory, replay
 from _ralph.state.layout import new_log
 from _ralph.state.records import Added
+from _ralph.state.summary import spent
 
 LARGEST = 256 * 1024
 """Bytes of a whole brief, some 64,000 tokens: more fills a planner's context before it

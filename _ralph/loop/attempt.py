@@ -297,19 +297,11 @@ def salvage(run: Run, attempt: Attempt) -> None:
     place = run.places.workspace(attempt.worker, attempt.task.allow)
     start = place.noted_start()
     if start is None or start.attempt != attempt.id:
-        ready = files.read_regular(run.paths.private / f"work-{attempt.worker}.ready")
-        if attempt.id or ready != str(attempt.iteration).encode():
-            return
-        base = run.git.tree(
-            attempt.base
-        )  # of version 0.2, which took all that differs from it for work
-        start = Start("", base, base)
-        place.hide([*place.noted()[1], ".ralph"])
-    noted = start
+        return
 
     def look(inside: Run) -> Worked:
         place.remove_lock()
-        return _left_behind(inside, attempt, place, noted, {})
+        return _left_behind(inside, attempt, place, start, {})
 
     with contextlib.suppress(WorkerDied):
         take(run, attempt, run.wait(run.in_worker(look, Worked)))

@@ -25,10 +25,10 @@ from _ralph.model import (
     Work,
 )
 from _ralph.state import edit
-from _ralph.state.facts import ended_words, spent
 from _ralph.state.history import entry_digest
 from _ralph.state.limits import attempts_at
 from _ralph.state.records import AttemptBegan, AttemptEnded, Failure, Rechecked, Stopped
+from _ralph.state.summary import ended_words, spent
 
 RANDOM = 32
 """Letters of an attempt's id that are random; what it is an attempt at follows."""
@@ -222,25 +222,6 @@ def set_back(run: Run, recheck: Rechecked) -> None:
         run.edit(edit.set_blocked, again, reason)
         for task in again:
             notify(run, "blocked", reason, task.id)
-
-
-def keep_unlanded(run: Run) -> None:
-    """Take what version 0.2 had verified, and did not come to land, for work that is to
-    be examined: its agent has been paid."""
-    for task in run.plan.tasks:
-        history = run.history.of(task)
-        if (
-            history.onto
-            and history.holds
-            and not task.passed
-            and not run.branch.has_landed(history.commit)
-        ):
-            history.holds, history.passed_at = False, None
-            if commit := run.branch.commit_at(
-                history.commit
-            ):  # a clone has only what was pushed
-                history.left, history.base = run.git.tree(commit), history.onto
-                history.lacks = "judge"
 
 
 def redo_marks(run: Run) -> None:

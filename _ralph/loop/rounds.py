@@ -28,7 +28,6 @@ from _ralph.loop.checking import baseline, check_twice
 from _ralph.loop.jobs import Attempt, CheckJob
 from _ralph.loop.landing import (
     failure_of,
-    keep_unlanded,
     note,
     note_landed,
     note_lost,
@@ -58,7 +57,6 @@ def resume(run: Run) -> None:
     for notice in run.notices:
         run.view.line(notice, color="yellow" if notice.startswith("! ") else "")
     redo_marks(run)
-    keep_unlanded(run)
     forget_lost_work(run)
     landed = run.branch.landed(run.tip)
     note_lost(run, landed)

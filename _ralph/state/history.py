@@ -78,8 +78,6 @@ class TaskHistory(Spent):
     )
     commit: str = ""
     proof: frozenset[str] = frozenset()  # the checks that were run on that commit
-    # the tip that it was to land on, where the verdict came first, as in version 0.2
-    onto: str = ""
     holds: bool = False  # nothing took the pass away since
     weak: bool = False
     tests: list[str] = field(
@@ -300,7 +298,6 @@ class History(Spent):
                 frozenset(record.checks),
                 True,
             )
-            task.onto = record.tip if start and not start.id else ""
             self.unchecked += 1
         elif verdict is Verdict.CONFLICT or record.blocked:
             task.last, task.parked = record, record.parked or task.parked

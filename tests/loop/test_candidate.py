@@ -369,17 +369,3 @@ def test_a_fifo_that_a_check_leaves_under_a_name_that_git_reads_holds_nobody(
     )
     with within(30):
         assert not checked(run, head(repo), f"test ! -e {name}").red
-
-
-def test_the_room_of_an_earlier_version_gives_way_to_one_with_a_number(
-    repo: Repo,
-) -> None:
-    repo.plan({"checks": ["test -f a"]}, {"checks": ["test -f T2"]}, setup="true")
-    repo.write("a", "")
-    repo.commit("a")
-    assert repo.run(repo.agent("P(task).touch()"), "--max-iterations", "1")[0] == 3
-    for room in repo.places.glob("room-*"):
-        room.rename(repo.places / "room")
-    done = repo.ralph("run", "--agent", repo.agent("P(task).touch()"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [path.name for path in repo.places.glob("room*")] == ["room-1"]
