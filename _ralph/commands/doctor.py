@@ -22,7 +22,6 @@ from _ralph.errors import Exit, RalphError, StopNow, translate
 from _ralph.files import resource
 from _ralph.git.git import freeze_settings, git
 from _ralph.loop import opening
-from _ralph.loop.attempt import prepare_workspace
 from _ralph.loop.before import cannot_start, trying
 from _ralph.loop.behind import require_other_side
 from _ralph.loop.checking import retry_if_killed
@@ -261,7 +260,7 @@ def try_checks(run: Run, plan: Plan) -> Checked:
 
 
 def _places(run: Run) -> Findings:
-    """Setup in every place, and every check in the clean room, as a run does them."""
+    """Setup and every check in the clean room, as a run does them."""
     if layout.running(run.paths) or (run.options.sandbox and not run.places.prefix):
         return  # they would disturb the loop, or run outside the sandbox
     yield "trying", "setup and every check, as a run would; that can take minutes"
@@ -277,17 +276,13 @@ def _places(run: Run) -> Findings:
         refused, red = "", red_setup(checked)
         if not red:
             refused = _refused(run, commit)
-            red = _make_workspaces(run, commit)
     if red:
         yield "error", setup_failed(red)
         return
     if run.plan.setup and (shared := opening.shared_python(run, run.paths.room)):
         yield "error", shared
-    where = str(run.paths.workspace())
-    if run.settings.jobs > 1:
-        where += f" to work-{run.settings.jobs}"
     green = "; setup is green there" if run.plan.setup else ""
-    yield "ok", f"agents work in {where}, checks run in {run.paths.room}{green}"
+    yield "ok", f"checks run in {run.paths.room}{green}"
     for result in checked.checks:
         yield _judged(run, result)
     yield from _warnings(no_proofs(run.plan, checked))
@@ -314,24 +309,6 @@ def _refused(run: Run, commit: str) -> str:
     return run.wait(trying(run, commit, messages)).refused
 
 
-def _make_workspaces(run: Run, commit: str) -> CheckResult | None:
-    """Make the workspaces, if no cut-off run left work there: the first `setup` that is
-    red, if any."""
-    if run.history.open_starts:
-        return None
-
-    def make(inside: Run) -> Checked:
-        tree = inside.git.tree(commit)
-        for worker in range(1, inside.settings.jobs + 1):
-            place = inside.places.workspace(worker)
-            red = prepare_workspace(inside, place, tree, commit, "doctor")
-            if red:
-                return Checked(checks=[red])
-        return Checked()
-
-    return red_setup(run.wait(run.in_worker(make, Checked)))
-
-
 def no_proofs(plan: Plan, checked: Checked) -> list[str]:
     """A warning of tasks whose own checks are all green before the work."""
     green = {result.command for result in checked.checks if result.ok}
@@ -340,11 +317,9 @@ def no_proofs(plan: Plan, checked: Checked) -> list[str]:
         commands = {check.command for check in task.checks}
         if commands and commands <= green:
             ids.append(task.id)
-    if len(ids) == 1:
-        return [f"{ids[0]}: its own check is green already, so it proves nothing"]
     if ids:
         names = text.few(ids)
-        return [f"{names}: their own checks are green already, so they prove nothing"]
+        return [f"own checks are green already, so they prove nothing: {names}"]
     return []
 
 
@@ -444,10 +419,6 @@ def _version(run: Run, agent: Agent) -> str:
 
 
 def _permissions(run: Run, agent: Agent) -> Findings:
-    loose = set(agent.words) & set(agent.row["permissions"].get("full", []))
-    if agent.permissions != "full" and loose:
-        gives = f"{' '.join(loose)} gives it full permissions"
-        yield "warning", f"{gives}; use --full-permissions instead"
     if agent.name in run.plan.settings.get("agents", {}):
         runs = shlex.join(agent.row["argv"])
         yield "warning", f"the plan itself defines it; read what it runs: {runs}"
@@ -526,11 +497,7 @@ def _probed(agent: Agent, result: AgentResult, env: Mapping[str, str]) -> Findin
             return "warning", f"{said}, by the login in {login}"
         return "ok", said
     if result.outcome is Outcome.LIMITED:
-        until = ""
-        if result.reset:
-            until = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset))
-        waits = "a run waits until then"
-        return "warning", f"{who}, is limited{until}: {result.reason}; {waits}"
+        return "warning", f"{who}, is limited: {result.reason}; a run waits until then"
     advice = "log it in as this user, or fix what it says, then try again"
     for key in agent.row.get("keys", []):
         if key in os.environ:
