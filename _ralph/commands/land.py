@@ -99,8 +99,6 @@ def _land_each(
 ) -> int:
     """Land each branch in turn, alone on its plan, also after one that did not land;
     the exit status. Where one does not, all is as it was."""
-    landed: list[str] = []
-    failed: list[str] = []
     code: int = Exit.COMPLETE
     proved: list[Check] = []  # what landed must stay green beside what lands after it
     for name, prd in wanted:
@@ -110,21 +108,12 @@ def _land_each(
                 loop.run_id = run_id
                 _make_ready(loop, onto)
                 proved = _land(loop, name, proved)
-            landed.append(name)
         except StopNow:
             raise
         except RalphError as error:
             view.line(f"! {name} did not land on {onto.name}: {error}", color="yellow")
-            failed.append(name)
             if code != Exit.PERSON:
                 code = error.exit
-    if len(wanted) > 1:
-        parts = []
-        if landed:
-            parts.append(f"on {onto.name}: {', '.join(landed)}")
-        if failed:
-            parts.append(f"not on {onto.name}: {', '.join(failed)}")
-        view.last(" | ".join(parts), failed=bool(failed))
     return code
 
 
