@@ -130,11 +130,7 @@ def test_a_check_that_was_begun_ends_with_doctor(repo: Repo) -> None:
     repo.plan(
         {"checks": [f"touch {repo.outside}/begun; (setsid sleep 600 &); sleep 600"]}
     )
-    for number, code in (
-        (signal.SIGINT, 130),
-        (signal.SIGTERM, 143),
-        (signal.SIGKILL, -9),
-    ):
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         (repo.outside / "begun").unlink(missing_ok=True)
         process = repo.start("doctor", "-v", "--agent", repo.agent(WORKS))
         repo.wait_for("../begun")
@@ -356,9 +352,7 @@ def test_what_a_cut_off_run_left_is_there_for_the_next(repo: Repo) -> None:
     assert not errors(repo.ralph("doctor", "-v", "--agent", "true"))
     assert (repo.workspace / "T1.txt").exists()
     assert repo.run(repo.agent("sys.exit(1)"))[0] == 0
-    assert repo.verdicts() == ["T1 interrupted", "T1 passed"], (
-        "no agent was paid for again"
-    )
+    assert repo.verdicts() == ["T1 passed"], "no agent was paid for again"
 
 
 # ---------------------------------------------------------------- what a run would say at its start

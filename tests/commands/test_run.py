@@ -100,7 +100,7 @@ def test_it_is_told_of_the_events_that_are_named(
 def test_a_notify_command_that_fails_costs_one_sentence(
     repo: Repo, command: str, said: str
 ) -> None:
-    soon = "from _ralph.loop import run; run._NOTIFY_TIMEOUT = 1.0"
+    soon = "from _ralph.loop import loop; loop._NOTIFY_TIMEOUT = 1.0"
     repo.plan({"checks": ["false"]}, own("T2"), limits={"attempts": 1})
     done = repo.ralph(
         "run", "--agent", repo.agent(MAKES), "--notify", command, first=soon

@@ -273,7 +273,7 @@ def test_a_killed_worker_costs_its_attempt_and_the_terminal_goes_on(repo: Repo) 
     worker.kill()
     assert seen.finish() == 0
     assert repo.verdicts() == ["T1 interrupted", "T1 passed"]
-    assert "the worker of this attempt was killed" in "".join(seen.lines())
+    assert "loop 1 was killed; it is started again" in "".join(seen.lines())
 
 
 @pytest.mark.parametrize("kind", ["terminal", "pipe"])
