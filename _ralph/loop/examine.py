@@ -29,6 +29,7 @@ from _ralph.state.limits import attempts_at
 
 _MADE_OF = (*HOOKS, ".pre-commit-config.yaml")
 """Names of files that commit hooks are made of."""
+KILLED = "its checks killed ralph twice"
 
 
 def make_candidate(loop: Loop, worked: Worked) -> Candidate:
@@ -76,7 +77,7 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
     worked, begun = candidate.worked, candidate.worked.begun
     result = worked.result
     if worked.deaths > 1:
-        killed = Decision(Verdict.FAILED, "its checks killed ralph twice")
+        killed = Decision(Verdict.FAILED, KILLED)
         return Examined(candidate, candidate.tip, killed, result)
     if candidate.decision:
         return Examined(candidate, candidate.commit, candidate.decision, result)
