@@ -45,6 +45,10 @@ def make_candidate(loop: Loop, worked: Worked) -> Candidate:
     if made == begun.base:
         return Candidate(worked, tip, tip)
     marked = still_marked(loop.git, worked.tree, begun.conflict.marked)
+    away = kept_away(worked.result)
+    if marked and away:  # nobody has had the chance to resolve it
+        cut_off = Decision(away, worked.result.reason)
+        return Candidate(worked, tip, tip, cut_off)
     if marked:  # the next attempt starts clean
         reason = f"conflict markers are left in {text.few(marked)}"
         failed = Decision(Verdict.FAILED, reason)

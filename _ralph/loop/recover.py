@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from _ralph.errors import Exit
-from _ralph.loop.claim import RANDOM, id_of_task, set_aside
+from _ralph.loop.claim import RANDOM, id_of_task, set_aside, with_unfinished_work
 from _ralph.loop.examine import KILLED
 from _ralph.loop.landing import mark_passed, restore_marks
 from _ralph.loop.loop import Loop
@@ -74,8 +74,7 @@ def begun_of(loop: Loop, start: AttemptBegan) -> Begun:
     agent = loop.agents.agent(task)
     if start.command:
         agent = loop.agents.named(start.command)
-    known = loop.history.of(task)
-    return Begun(
+    begun = Begun(
         task=task,
         agent=agent,
         number=start.attempt,
@@ -84,9 +83,8 @@ def begun_of(loop: Loop, start: AttemptBegan) -> Begun:
         worker=start.worker or 1,
         share=Share(start.share_usd, start.share_tokens),
         base=start.base or loop.first_tip,
-        left=known.left,
-        conflict=known.conflict,
     )
+    return with_unfinished_work(loop, begun)
 
 
 def note_passed(loop: Loop, begun: Begun, commit: str) -> None:
