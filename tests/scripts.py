@@ -162,9 +162,8 @@ def kinds(way: str = next(iter(WAYS))) -> dict[str, str]:
 HANGS = "\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n(OUT / 'hanging').touch()\ntime.sleep(600)"
 
 
-def worker_of(process: subprocess.Popen[Any]) -> int:
-    """The worker of a loop's attempt: its one child, where nothing keeps the machine
-    awake."""
+def loop_of(process: subprocess.Popen[Any]) -> int:
+    """The one loop of a run: its one child, where nothing keeps the machine awake."""
     import psutil
 
     (child,) = psutil.Process(process.pid).children()
