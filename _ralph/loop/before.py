@@ -3,13 +3,15 @@ hooks let ralph's message pass."""
 
 from __future__ import annotations
 
+from _ralph import text
 from _ralph.checks import hooks
 from _ralph.checks.places import MESSAGE_HOOKS
-from _ralph.checks.results import Results
+from _ralph.checks.results import Own, Results
 from _ralph.checks.room import Room
-from _ralph.checks.running import Checked, require_setup
+from _ralph.checks.running import Checked, baseline, require_setup
 from _ralph.loop.loop import Loop
-from _ralph.model import Check, Task
+from _ralph.loop.stages import Begun
+from _ralph.model import Check, CheckResult, Task, Verdict
 
 
 def program_of(loop: Loop, task: Task) -> list[Check]:
@@ -46,3 +48,39 @@ def own_key(loop: Loop, task: Task) -> str:
     """By what it is known what a task's own checks said before its work: anew after a
     person opened the task again."""
     return f"{task.key}\n{loop.history.of(task).reopened}"
+
+
+def own_checks(
+    loop: Loop, results: Results, begun: Begun, tip: str
+) -> tuple[Verdict, str] | None:
+    """Run the task's own checks behind the plan's on `tip`, unless that is known. Why the task
+    is set aside, if one of them cannot start. SetupFailed if `setup` is red."""
+    own = [check.command for check in begun.task.checks]
+    known = results.own.get(own_key(loop, begun.task))
+    if known and set(own) <= known.green.keys():
+        return None
+    found = baseline(
+        loop.places,
+        results,
+        tip,
+        loop.plan.checks_for(begun.task),
+        f"{begun.name}-before",
+        begun.variables(loop.paths),
+    )
+    green = dict(known.green) if known else {}
+    for result in found.checks:
+        if result.command in own:
+            if result.missing:
+                return Verdict.SET_ASIDE, cannot_start(result)
+            green.setdefault(result.command, result.ok)
+    results.own[own_key(loop, begun.task)] = Own(tip, green)
+    results.save()
+    loop.view.lines(found.notices)
+    return None
+
+
+def cannot_start(result: CheckResult) -> str:
+    """The sentence about a check whose program is missing."""
+    why = text.last_line(result.tail)
+    advice = "a program is missing: install it, or let `setup` do it"
+    return f"check {result.name} cannot run here: {why}; {advice}"

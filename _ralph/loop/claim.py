@@ -15,18 +15,17 @@ from _ralph.agents.registry import Agent
 from _ralph.checks import hooks
 from _ralph.checks.opening import require_agent
 from _ralph.checks.results import Own, Results
-from _ralph.checks.running import baseline
 from _ralph.errors import Stop
 from _ralph.git.merge import merge
-from _ralph.loop.before import own_key, program_of, refused
+from _ralph.loop.before import own_checks, own_key, program_of, refused
 from _ralph.loop.branch import tip_of
 from _ralph.loop.final import final_check, finished
 from _ralph.loop.landing import block, restore_marks
 from _ralph.loop.loop import Loop
-from _ralph.loop.opening import ensure_open
+from _ralph.loop.opening import ensure_open, is_open
 from _ralph.loop.setup import when_setup_works
 from _ralph.loop.stages import Begun
-from _ralph.model import CheckResult, Conflict, Share, Task, Verdict
+from _ralph.model import Conflict, Share, Task, Verdict
 from _ralph.state import limits, prd
 from _ralph.state.history import NEVER, Unavailable
 from _ralph.state.layout import trim_logs
@@ -50,7 +49,6 @@ def claim(loop: Loop, results: Results) -> Begun | None:
     while True:
         if loop.check_is_due:  # the last run was cut short of it
             loop.check_is_due = False
-            ensure_open(loop, results, None)
             final_check(loop, results)
         with loop.plan_locked():
             heed_people(loop)
@@ -67,12 +65,16 @@ def claim(loop: Loop, results: Results) -> Begun | None:
             if stop:
                 raise stop
             return None
+        if loop.pending:
+            return None  # tell people first: they may add a task
+        waits = not stop and (loop.trouble or wait_for_agent(loop))
+        if isinstance(waits, Stop):
+            stop = waits
         if stop:
             raise end_with(loop, results, stop)
-        if not loop.trouble and not wait_for_agent(loop):
-            finish(loop, results)
-            continue
-        return None
+        if waits:
+            return None
+        finish(loop, results)
 
 
 def heed_people(loop: Loop) -> None:
@@ -273,7 +275,7 @@ def prepare(loop: Loop, results: Results, begun: Begun) -> bool:
         refused = refused_message(loop, results, begun)
         if refused:
             return Verdict.FAILED, refused
-        return own_checks(loop, results, begun)
+        return own_checks(loop, results, begun, begun.base)
 
     cannot = when_setup_works(loop, begun.task.id, learn)
     if cannot is None:
@@ -335,42 +337,6 @@ def refused_message(loop: Loop, results: Results, begun: Begun) -> str:
     return refused(loop, results, task, said, begun.base)
 
 
-def own_checks(
-    loop: Loop, results: Results, begun: Begun
-) -> tuple[Verdict, str] | None:
-    """Run the task's own checks behind the plan's, unless that is known. Why the task
-    is set aside, if one of them cannot start. SetupFailed if `setup` is red."""
-    own = [check.command for check in begun.task.checks]
-    known = results.own.get(own_key(loop, begun.task))
-    if known and set(own) <= known.green.keys():
-        return None
-    found = baseline(
-        loop.places,
-        results,
-        begun.base,
-        loop.plan.checks_for(begun.task),
-        f"{begun.name}-before",
-        begun.variables(loop.paths),
-    )
-    green = dict(known.green) if known else {}
-    for result in found.checks:
-        if result.command in own:
-            if result.missing:
-                return Verdict.SET_ASIDE, cannot_start(result)
-            green.setdefault(result.command, result.ok)
-    results.own[own_key(loop, begun.task)] = Own(begun.base, green)
-    results.save()
-    loop.view.lines(found.notices)
-    return None
-
-
-def cannot_start(result: CheckResult) -> str:
-    """The sentence about a check whose program is missing."""
-    why = text.last_line(result.tail)
-    advice = "a program is missing: install it, or let `setup` do it"
-    return f"check {result.name} cannot run here: {why}; {advice}"
-
-
 # ---------------------------------------------------------------- nothing to claim
 
 
@@ -379,22 +345,27 @@ def reason_to_stop(loop: Loop) -> Stop | None:
     asked = loop.last_stop or loop.asked_to_stop()
     if asked:
         return asked
-    reached = limits.spent(loop.limits, loop.history, loop.seconds, time.time())
-    if reached and not loop.trouble:
-        return reached
     if len(loop.history.this_run.denied) >= DENIED:
         reason = f"{DENIED} tasks in a row were denied what they needed"
         return Stop("unavailable", f"{reason}; see --full-permissions")
+    reached = limits.spent(loop.limits, loop.history, loop.seconds, time.time())
+    if reached and (loop.trouble or waiting_tasks(loop)):
+        return reached
     return None
+
+
+def waiting_tasks(loop: Loop) -> list[Task]:
+    """The tasks that can be worked in this run, some time."""
+    aside = loop.history.this_run.set_aside
+    return [task for task in ready(loop) if task.key not in aside]
 
 
 def end_with(loop: Loop, results: Results, stop: Stop) -> Stop:
     """Make the final check before the run ends for this reason, if that is possible;
     the stop."""
     spent_clock = time.time() >= loop.ends
-    if stop.word not in _NO_FINAL_CHECK and not spent_clock and not loop.trouble:
-        if loop.history.run and loop.history.run.run == loop.run_id:
-            final_check(loop, results)
+    if stop.word not in _NO_FINAL_CHECK and not spent_clock and is_open(loop):
+        final_check(loop, results)
     return stop
 
 
@@ -402,20 +373,17 @@ def finish(loop: Loop, results: Results) -> None:
     """No task is left to try, and nobody else is at work: make the final check. Stop,
     unless that or a person opened a task."""
     before = loop.plan.text
-    ensure_open(loop, results, None)
     if not final_check(loop, results):
         return
     loop.read()
-    if loop.plan.text == before or not ready(loop):
+    if loop.plan.text == before or not waiting_tasks(loop):
         raise finished(loop)
 
 
-def wait_for_agent(loop: Loop) -> bool:
+def wait_for_agent(loop: Loop) -> bool | Stop:
     """Whether a task waits for its agent to be available again; that is noted and said,
-    once. Stop where it is not to be waited for."""
-    waiting = [
-        task for task in ready(loop) if task.key not in loop.history.this_run.set_aside
-    ]
+    once. The stop where it is not to be waited for."""
+    waiting = waiting_tasks(loop)
     if not waiting:
         return False
     task = min(waiting, key=lambda task: back_at(loop, task))
@@ -425,7 +393,10 @@ def wait_for_agent(loop: Loop) -> bool:
     agent = max(needed, key=loop.agents.back_at)
     if not loop.agents.back_at(agent):
         return True  # it is back by now
-    note_wait(loop, agent)
+    try:
+        note_wait(loop, agent)
+    except Stop as stop:
+        return stop
     return True
 
 
@@ -433,8 +404,10 @@ def note_wait(loop: Loop, agent: Agent) -> None:
     """Note, and say once, until when an agent is waited for. Stop where it is not to be
     waited for."""
     unavailable = loop.agents.unavailable(agent)
-    if stop := not_now(loop, unavailable):
-        raise stop
+    if unavailable.reset == NEVER:
+        raise Stop("unavailable", f"the agent cannot run: {unavailable.reason}")
+    if loop.limits.max_wait == 0 or loop.options.once:
+        raise Stop("limited", f"no attempt can be made now: {unavailable.reason}")
     now, waited = time.time(), loop.history.this_run.waited
     at = min(loop.agents.back_at(agent), loop.ends)
     if waited.command == agent.command and waited.until >= math.floor(at):
@@ -444,22 +417,12 @@ def note_wait(loop: Loop, agent: Agent) -> None:
     until = math.ceil(min(until, loop.ends))
     when = f"until {text.clock(until, now, seconds=True)}"
     with loop.plan_locked():
-        record = Waited(
-            until=until, backoff=not unavailable.reset, command=agent.command
-        )
+        backoff = not unavailable.reset
+        record = Waited(until=until, backoff=backoff, command=agent.command)
         loop.write(record, f"waiting {when} for the provider")
     said = f"waiting for the provider {when}: {unavailable.reason}"
     loop.view.line(said)
     loop.pending.append(("waiting", said, ""))
-
-
-def not_now(loop: Loop, unavailable: Unavailable) -> Stop | None:
-    """The stop for an agent that cannot be used now, if it is not to be waited for."""
-    if unavailable.reset == NEVER:
-        return Stop("unavailable", f"the agent cannot run: {unavailable.reason}")
-    if loop.limits.max_wait == 0 or loop.options.once:
-        return Stop("limited", f"no attempt can be made now: {unavailable.reason}")
-    return None
 
 
 def wait_for_task(loop: Loop) -> None:
@@ -486,9 +449,7 @@ def next_moment(loop: Loop) -> float:
     now = time.time()
     if loop.others_at_work or loop.trouble:
         return now + _LOOK
-    moments = [back_at(loop, task) for task in ready(loop)]
-    waited = loop.history.this_run.waited
-    return max(min([*moments, now + 3600]), min(waited.until, now + 3600), now)
+    return max(loop.history.this_run.waited.until, now)
 
 
 def signatures(loop: Loop) -> Sequence[object]:

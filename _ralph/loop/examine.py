@@ -18,7 +18,7 @@ from _ralph.checks.room import Room
 from _ralph.checks.running import Job, baseline, results_of
 from _ralph.checks.verdict import Case, Decision, after_judge, decide, kept_away
 from _ralph.git.merge import merge, still_marked
-from _ralph.loop.before import own_key, program_of, refused
+from _ralph.loop.before import own_checks, own_key, program_of, refused
 from _ralph.loop.branch import tip_of
 from _ralph.loop.loop import Loop
 from _ralph.loop.roles import ask_judge
@@ -88,6 +88,12 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
     naming: list[str] = []
     refusal = ""
     if candidate.changes_tree or kept_away(result) is None:
+        # A recovered attempt does not know what was red before it
+        when_setup_works(
+            loop,
+            begun.task.id,
+            lambda: own_checks(loop, results, begun, candidate.tip),
+        )
         # The commit that the commit hooks make of it
         if candidate.changes_tree and loop.places.has_hooks():
             hooked = commit_with_hooks(loop, results, candidate)

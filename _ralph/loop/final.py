@@ -14,6 +14,7 @@ from _ralph.errors import Stop
 from _ralph.files import digest
 from _ralph.loop.landing import failure_of
 from _ralph.loop.loop import Loop
+from _ralph.loop.opening import ensure_open
 from _ralph.model import Check, CheckResult, Plan, Task
 from _ralph.state import edit
 from _ralph.state.records import Rechecked
@@ -53,6 +54,7 @@ def final_check(loop: Loop, results: Results) -> bool:
     wanted = what_to_check(loop.plan, loop.branch.tip())
     if not is_due(loop, wanted):
         return True
+    ensure_open(loop, results, None)
     loop.view.line("all checks once more, in a fresh checkout")
     found = run_in_new_room(loop, results, wanted)
     broken = [] if found.unlike else broken_tasks(wanted, found)

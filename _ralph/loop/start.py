@@ -49,6 +49,9 @@ def begin(options: Options, control: Control, view: View, run_id: str) -> Loop:
     remove_half_written(paths)
     loop = made(options, paths, plan, control, view, run_id)
     history = loop.history
+    if loop.log.others and history.last is None:
+        what = f"the notes in {paths.progress.name} are another plan's"
+        notices.append(f"a new plan on branch {loop.branch.name}; {what}")
     freeze_settings(loop.git, paths.private)
     warnings = require_all(loop)
     # Before git: by it the locks are known that a power cut leaves

@@ -21,6 +21,7 @@ class Log:
         self.journal = journal
         self.key = plan.key
         self.history = History()
+        self.others = False  # whether it has records of another plan
         self._position = 0
         self._file = (0, 0)
 
@@ -39,6 +40,8 @@ class Log:
             for entry in parse(lines):
                 if entry.get("plan") == self.key:
                     self.history.apply(from_json(entry))
+                else:
+                    self.others = True
         return self.history
 
     def write(
