@@ -3,63 +3,57 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
 import shlex
 import shutil
 import signal
 import sys
+import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 from _ralph import text
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
-from _ralph.commands import detect, init, probe
-from _ralph.commands.options import ENGINES
+from _ralph.checks import opening
+from _ralph.checks.hooks import message_for
+from _ralph.checks.places import prepare_workspace, setup_failed
+from _ralph.checks.results import Results
+from _ralph.checks.running import Checked, Job, run_checks
+from _ralph.checks.view import View
+from _ralph.commands import detect, init
 from _ralph.errors import Exit, RalphError, StopNow, translate
-from _ralph.git.git import BULK, freeze_settings
-from _ralph.loop import opening
-from _ralph.loop.attempt import prepare_workspace
-from _ralph.loop.before import cannot_start, trying
-from _ralph.loop.behind import require_other_side
-from _ralph.loop.candidate import FURTHEST
-from _ralph.loop.checking import checking
-from _ralph.loop.commit import message_for, try_pre_commit
-from _ralph.loop.jobs import Checked, CheckJob
-from _ralph.loop.places import MESSAGE_HOOKS
-from _ralph.loop.results import up_to
-from _ralph.loop.run import Run
-from _ralph.loop.setup import red_setup, setup_failed
-from _ralph.loop.view import View
-from _ralph.model import CheckResult, Finding, Findings, Json, Plan, Setup
+from _ralph.files import resource
+from _ralph.git.git import freeze_settings, git
+from _ralph.loop.before import cannot_start, refused
+from _ralph.loop.loop import Loop
+from _ralph.loop.start import made
+from _ralph.model import (
+    AgentResult,
+    Check,
+    CheckResult,
+    Finding,
+    Findings,
+    Outcome,
+    Plan,
+    Task,
+)
 from _ralph.process.process import Control, run_process
 from _ralph.show.live import Terminal
-from _ralph.state import facts, layout, limits, lock, prd
-from _ralph.state.history import RunHistory, replay
+from _ralph.state import layout, limits, lock, prd, summary
+from _ralph.state.history import RunHistory
 from _ralph.state.options import Options, load_plan, validated
-from _ralph.state.records import Journal
 
 _TEE = "import subprocess_tee, sys; print(subprocess_tee.run(sys.argv[1], tee=False, quiet=True).stdout)"
 """Python that prints what a command does. subprocess-tee has no deadline, so its
 process has one."""
 _PATIENCE = 30.0
-_PERMISSIONS = {
-    "plain": ("ok", "your own command; it runs as given, and can do all that you can"),
-    "read": ("ok", "read only"),
-    "edit": ("ok", "edit; {}"),
-    "sandbox": ("ok", "full, inside ralph's sandbox"),
-    "full": (
-        "warning",
-        "full; it can do all that you can, and --sandbox bwrap (on Linux) would limit it",
-    ),
-}
-"""What an agent may do, and whether that is worth a warning."""
+"""Seconds that an agent may take to say its version."""
+_DOCTORS_OWN = ("--probe", "-v", "--verbose")
+_TURN = 120.0
+"""Seconds that an agent may take for one cheap turn."""
 
 
 def examine(
@@ -71,59 +65,63 @@ def examine(
 ) -> int:
     """Print each finding as it is found, what is fine only if `verbose`, then how to go
     on; the exit status. BadInput outside of a repository."""
-    run = _look(options, control)
-    levels: Counter[str] = Counter()
-    fine: list[str] = []
-    trouble: set[str] = set()
-    for name, part in _parts(run, try_agents):
+    loop = _look(options, control)
+    parts = dict(_PARTS)
+    if try_agents:
+        parts["probe"] = _probe
+    errors = warnings = 0
+    for name, part in parts.items():
         view.doing(name)
-        for level, line in _caught(part):
-            levels[level] += 1
-            if level in ("error", "warning"):
-                trouble.add(name)
-            if level == "ok" and not options.verbose:
-                fine.append(name)
-            else:
+        for level, line in _caught(part(loop)):
+            errors += level == "error"
+            warnings += level == "warning"
+            if level != "ok" or options.verbose:
                 view.clear()
-                echo(_laid_out(level, f"{name}: {line}"))
+                lines = text.clean(f"{name}: {line}").strip().splitlines()
+                echo(f"{level:7} " + "\n        ".join(lines))
         if control.stop_now or control.interrupts:
             return 128 + (control.stop_signal or signal.SIGINT)
     view.clear()
-    if fine := [name for name in dict.fromkeys(fine) if name not in trouble]:
-        echo(_laid_out("ok", f"{', '.join(fine)} (-v says more)"))
-    if levels["error"]:
-        echo(
-            f"\n{text.count(levels['error'], 'error')}; fix that, then run `ralph doctor` again"
-        )
+    if errors:
+        found = text.count(errors, "error")
+        echo(f"\n{found}; fix that, then run `ralph doctor` again")
         return Exit.USAGE
-    echo(
-        "\nno errors"
-        + (f", {text.count(levels['warning'], 'warning')}" if levels["warning"] else "")
-    )
-    others = ", ".join(ENGINES[1:])
-    echo(f"to start it: {facts.command_line('run', options.prd, options.words)}")
-    echo(
-        f"every night: {facts.command_line('job cron', options.prd, options.words)} (or {others})"
-    )
+    echo(f"\nno errors, {text.count(warnings, 'warning')} (-v says what is fine)")
+    echo(f"to start it: {summary.command_line('run', options.prd, options.words)}")
+    echo(f"every night: `crontab -e`, with this line\n{crontab_line(options)}")
     return Exit.COMPLETE
 
 
-def _laid_out(level: str, line: str) -> str:
-    """A finding, wrapped beside its level on a terminal."""
-    columns = shutil.get_terminal_size((1000, 24)).columns
-    lines = [text.one_line(part, 500) for part in line.splitlines() if part.strip()]
-    wrapped = (row for part in lines for row in text.wrap(part, max(columns - 8, 40)))
-    return f"{level:7} " + "\n        ".join(wrapped)
+def crontab_line(options: Options) -> str:
+    """The line with which cron runs this plan on working days, with the options that
+    doctor got."""
+    program = os.path.abspath(sys.argv[0])
+    words = [program, "run"]
+    if program.endswith(".py"):
+        words.insert(0, sys.executable)
+    if "RALPH_PRD" in os.environ:
+        words += ["--prd", str(options.prd)]
+    if not options.until:
+        words += ["--until", "07:00"]
+    words += [word for word in sys.argv[2:] if word not in _DOCTORS_OWN]
+    folder = os.getcwd()
+    path = os.environ.get("PATH", os.defpath)
+    log = f"~/ralph-{text.slug(os.path.basename(folder))}.log"
+    line = (
+        f"cd {shlex.quote(folder)} && PATH={shlex.quote(path)} "
+        f"{shlex.join(words)} >> {log} 2>&1"
+    )
+    # In a crontab, a bare % ends the line.
+    return "30 22 * * 1-5 " + line.replace("%", r"\%")
 
 
-def _look(options: Options, control: Control) -> Run:
+def _look(options: Options, control: Control) -> Loop:
     """A run to look at; where the plan cannot be read, with none."""
     paths = layout.locate(options.prd)
     plan = Plan(paths.prd, "", None, None, (), paths.root.name)
     with contextlib.suppress(RalphError, OSError):
         plan = validated(prd.load(paths.prd), options)
-    history = replay(Journal(paths.progress).records(plan))
-    return opening.build_run(options, paths, plan, history, control)
+    return made(options, paths, plan, control, None, "")
 
 
 def _caught(part: Findings) -> Findings:
@@ -137,435 +135,280 @@ def _caught(part: Findings) -> Findings:
         yield "error", str(translate(error))
 
 
-def _parts(run: Run, try_agents: bool) -> Iterator[tuple[str, Findings]]:
-    """Everything that is looked at, part by part: what a run requires at its start, and
-    what that does not say."""
-    yield "plan", _plan(run)
-    yield "limits", _limits(run)
-    yield "lock", _lock(run)
-    yield "agent", _agents(run)
-    own = {"git": _git, "python": _python, "sandbox": _sandbox}
-    for name, part in opening.PARTS.items():
-        yield name, chain(_required(part, run), own[name](run) if name in own else ())
-    yield "settings", _settings(run)
-    yield "disk", _disk(run)
-    yield "places", _places(run)
-    if try_agents:
-        yield "probe", probe.turns(run, _team(run))
-
-
-def _required(part: Callable[[Run], list[str]], run: Run) -> Findings:
-    """What the opening of a run says about one part."""
-    for warning in part(run):
-        yield "warning", warning
+def _warnings(lines: Iterable[str]) -> Findings:
+    for line in lines:
+        yield "warning", line
 
 
 # ---------------------------------------------------------------- plan, limits, machine
 
 
-def _plan(run: Run) -> Findings:
-    plan = load_plan(run.paths, run.options)
+def _plan(loop: Loop) -> Findings:
+    plan = load_plan(loop.paths, loop.options)
     passed = sum(task.passed for task in plan.tasks)
-    yield (
-        "ok",
-        f"{plan.project}, {passed} of {text.count(len(plan.tasks), 'task')} passed",
-    )
+    tasks = text.count(len(plan.tasks), "task")
+    yield "ok", f"{plan.project}, {passed} of {tasks} passed"
     if asked := prd.open_questions(plan):
         open = text.count(len(asked), "open question")
-        yield (
-            "warning",
-            f"{open}, the first: {asked[0][0]}; a run follows the planner's proposals",
-        )
-    if bare := [task.id for task in plan.tasks if not task.passed and not task.checks]:
+        more = "a run follows the planner's proposals"
+        yield "warning", f"{open}, the first: {asked[0][0]}; {more}"
+    bare = [task.id for task in _open_tasks(plan) if not task.checks]
+    if bare:
         advice = "any change passes them, so add one to each"
         yield "warning", f"no check of their own: {text.few(bare)}; {advice}"
-    if run.places.keep and plan.setup and not plan.setup.when:
+    if loop.places.keep and plan.setup and not plan.setup.when:
         anew = "setup has no `when`, so the clean room is made anew for each candidate"
         yield "warning", f"`keep` has no effect: {anew}"
-    run.journal.require_file()
+    yield from _warnings(opening.require_plan(loop.settings))
+    loop.log.journal.require_file()
 
 
-def _settings(run: Run) -> Findings:
-    """Files that checks may need and no checkout has."""
-    if ignored := init.local_settings(run.paths.root):
-        unseen = (
-            f"git ignores {text.few(ignored)}, so agents and checks do not see them"
-        )
-        yield (
-            "warning",
-            f"{unseen}; name in {init.INCLUDE} what they need, or let `ralph init` do it",
-        )
+def _open_tasks(plan: Plan) -> list[Task]:
+    return [task for task in plan.tasks if not task.passed]
 
 
-def _python(run: Run) -> Findings:
-    """Which Python checks and agents use."""
-    if own := registry.own_venv(run.paths.root):
-        yield (
-            "ok",
-            f"setup, checks and agents run without ralph's own virtual environment, {own}",
-        )
-
-
-def _limits(run: Run) -> Findings:
+def _limits(loop: Loop) -> Findings:
     """What a run could use now, and whether it could begin at all."""
-    if run.history.run is None:  # one that was cut off goes on with what it has used
-        run.history.this_run = RunHistory()
-    yield "ok", facts.limits_words(limits.used(run.limits, run.history), "a run")
-    if stop := limits.spent(
-        run.limits, run.history, run.history.this_run.seconds, time.time()
-    ):
+    if loop.history.run is None:  # one that was cut off goes on with what it has used
+        loop.history.this_run = RunHistory()
+    yield "ok", summary.limits_words(limits.used(loop.limits, loop.history), "a run")
+    seconds = loop.history.this_run.seconds
+    if stop := limits.spent(loop.limits, loop.history, seconds, time.time()):
         yield "error" if stop.exit == Exit.PERSON else "warning", stop.reason
 
 
-def _lock(run: Run) -> Findings:
-    if holder := layout.running(run.paths):
+def _lock(loop: Loop) -> Findings:
+    if holder := layout.running(loop.paths):
         who = f"`ralph {holder.what}` is at work here (pid {holder.pid})"
-        yield (
-            "warning",
-            f"{who}, so setup and checks were not run; `ralph stop` ends a loop",
-        )
+        ends = "`ralph stop` ends a loop"
+        yield "warning", f"{who}, so setup and checks were not run; {ends}"
     else:
         yield "ok", "free"
 
 
-def _git(run: Run) -> Findings:
-    version = ".".join(map(str, opening.version_of(run.git)))
-    hooks = run.places.hooks(run.paths.root)
+def _git(loop: Loop) -> Findings:
+    opening.require_branch(loop.git, loop.branch)
+    yield from _warnings(opening.unseen(loop.places, loop.agents))
+    yield from _warnings(opening.uncopied(loop.places))
+    version = ".".join(map(str, opening.version_of(loop.git)))
+    hooks = loop.places.hooks(loop.paths.root)
     more = f", commit hooks: {', '.join(hooks)}" if hooks else ""
-    yield "ok", f"{version}, verified work lands on {run.branch.name}{more}"
-    yield from _warnings(_lacking(run))
+    yield "ok", f"{version}, verified work lands on {loop.branch.name}{more}"
 
 
-def _lacking(run: Run) -> list[str]:
-    """A warning of what a partial clone lacks: agents have no remote to fetch it
-    from."""
-    if not run.git("config", "--get-regexp", r"^remote\..*\.promisor$", check=False):
-        return []
-    words = ("rev-list", "--objects", "--missing=print", "-n", "100", "HEAD")
-    lacks = sum(
-        line.startswith("?")
-        for line in run.git(*words, check=False, timeout=BULK).splitlines()
-    )
-    what = f"this is a partial clone; it lacks {text.count(lacks, 'file')} of the last 100 commits"
-    return (
-        [f"{what}, and agents cannot fetch them: git fetch --refetch --no-filter"]
-        if lacks
-        else []
-    )
+def _protect(loop: Loop) -> Findings:
+    return _warnings(opening.unprotected(loop.plan, loop.git))
 
 
-def _warnings(lines: Iterable[str]) -> Findings:
-    return [("warning", line) for line in lines]
+def _python(loop: Loop) -> Findings:
+    """Which Python checks and agents use."""
+    opening.require_own_files(loop.places)
+    if own := registry.own_venv(loop.paths.root):
+        without = f"without ralph's own virtual environment, {own}"
+        yield "ok", f"setup, checks and agents run {without}"
 
 
-def _sandbox(run: Run) -> Findings:
-    if run.places.prefix:
-        open = (
-            "" if run.plan.settings.get("network") is False else "; the network is open"
+def _sandbox(loop: Loop) -> Findings:
+    opening.open_prefix(loop.places)
+    if loop.places.prefix:
+        yield "ok", f"setup, agents, hooks and checks run behind {loop.places.prefix}"
+
+
+def _settings(loop: Loop) -> Findings:
+    """Files that checks may need and no checkout has."""
+    if ignored := init.local_settings(loop.paths.root):
+        unseen = (
+            f"git ignores {text.few(ignored)}, so agents and checks do not see them"
         )
-        left = (
-            "; without `end`, what a killed run left there may stay"
-            if not run.settings.wrap[1]
-            else ""
-        )
-        more = open if run.options.sandbox else left
-        yield (
-            "ok",
-            f"setup, agents, hooks and checks run behind {run.places.prefix}{more}",
-        )
-        return
-    fails = ""
-    try:
-        with opening.sandbox(run).started(run.paths.root, None) as wrap:
-            argv, root = wrap(["true"], {}), run.paths.root
-            tried = run_process(
-                argv, cwd=root, env=os.environ, timeout=_PATIENCE, control=run.control
-            )
-        if tried.ended != "itself" or tried.exit:
-            fails = (
-                text.last_line(tried.tail)
-                or f"bwrap did not start `true` within {_PATIENCE:g} s"
-            )
-    except RalphError as error:
-        fails = str(error)
-    yield (
-        "ok",
-        f"off, and not possible here: {fails}"
-        if fails
-        else "off; --sandbox bwrap would work here",
-    )
+        advice = f"name in {init.INCLUDE} what they need, or let `ralph init` do it"
+        yield "warning", f"{unseen}; {advice}"
 
 
-def _disk(run: Run) -> Findings:
-    free = shutil.disk_usage(run.paths.root).free / 1e9
-    advice = "; make room, a run stops when the disk is full" if free < 1 else ""
-    yield "warning" if advice else "ok", f"{free:.1f} GB free{advice}"
-    for folder in (run.paths.root, run.paths.prd.parent):
+def _disk(loop: Loop) -> Findings:
+    free = shutil.disk_usage(loop.paths.root).free / 1e9
+    if free < 1:
+        advice = "make room, a run stops when the disk is full"
+        yield "warning", f"{free:.1f} GB free; {advice}"
+    else:
+        yield "ok", f"{free:.1f} GB free"
+    for folder in (loop.paths.root, loop.paths.prd.parent):
         if not os.access(folder, os.W_OK):
             yield "error", f"{folder} is read-only, and ralph must write there"
 
 
-# ---------------------------------------------------------------- the places
+# ---------------------------------------------------------------- setup and checks
 
 
-def _places(run: Run) -> Findings:
+def try_checks(loop: Loop, plan: Plan) -> Checked:
+    """What `setup`, the checks of a plan and those of its open tasks say on the commit
+    that its first attempt starts from, in the clean room. Only under the lock."""
+    checks: dict[str, Check] = {}
+    own = [check for task in _open_tasks(plan) for check in task.checks]
+    for check in [*plan.every_check, *own]:
+        checks[check.command] = check
+    commit = loop.branch.beginning()
+    job = Job(commit, [*checks.values()], "doctor")
+    before, view = loop.settings, loop.view
+    loop.use(replace(before, plan=plan))
+    loop.places.view = View()
+    try:
+        return run_checks(loop.places, loop.paths.room, job)
+    finally:
+        loop.use(before)
+        loop.places.view = view
+
+
+def _places(loop: Loop) -> Findings:
     """Setup in every place, and every check in the clean room, as a run does them."""
-    if layout.running(run.paths) or (run.options.sandbox and not run.places.prefix):
-        return  # they would disturb the loop, or run outside the sandbox
+    if layout.running(loop.paths):
+        return  # they would disturb the loop
     yield "trying", "setup and every check, as a run would; that can take minutes"
-    own = [check for task in run.plan.tasks if not task.passed for check in task.checks]
-    checks = {check.command: check for check in (*run.plan.every_check, *own)}
-    commit, setup = run.branch.beginning(), run.plan.setup
-    job = CheckJob(commit=commit, checks=list(checks.values()), name="doctor")
-    heard = _Setups()
-    run.use(run.control, heard)
-    with lock.alone(run.paths, "doctor") as run.run_id:
-        layout.note_plan(run.paths)
-        freeze_settings(run.git, run.paths.private)
-        left = opening.end_left(run)
-        there = (
-            require_other_side(run, commit, _team(run))
-            if run.places.prefix
-            else set[str]()
-        )
-        checked = run.wait(checking(run, job))
-        red, hooks, suites = red_setup(checked), list[Finding](), list[Finding]()
+    commit = loop.branch.beginning()
+    with lock.alone(loop.paths, "doctor") as loop.run_id:
+        layout.note_plan(loop.paths)
+        freeze_settings(loop.git, loop.paths.private)
+        left = opening.end_left(loop.places)
+        checked = try_checks(loop, loop.plan)
+        why, red = "", checked.red_setup
         if not red:
-            suites, hooks = _suites(run, job, checked.checks), _hooks(run, commit)
-            made = run.wait(
-                run.in_worker(lambda inside: _workspaces(inside, commit), Checked)
-            )
-            red = red_setup(made)
+            why = _refused(loop, commit)
+            red = _make_workspaces(loop, commit)
     if red:
         yield "error", setup_failed(red)
         return
-    if setup and (shared := opening.shared_python(run, run.paths.room)):
+    if loop.plan.setup and (
+        shared := opening.shared_python(loop.places, loop.plan, loop.paths.room)
+    ):
         yield "error", shared
-    more = f" to work-{run.settings.jobs}" if run.settings.jobs > 1 else ""
-    green = f"; setup is green there{heard.words}" if setup else ""
-    yield (
-        "ok",
-        f"agents work in {run.paths.workspace()}{more}, checks run in {run.paths.room}{green}",
-    )
-    if setup and not setup.when and heard.seconds >= 1:
-        yield "now", _slow(setup, heard.seconds, run.paths.root)
+    where = str(loop.paths.workspace())
+    if loop.settings.jobs > 1:
+        where += f" to work-{loop.settings.jobs}"
+    green = "; setup is green there" if loop.plan.setup else ""
+    yield "ok", f"agents work in {where}, checks run in {loop.paths.room}{green}"
     for result in checked.checks:
-        yield _judged(run, result)
-    yield from suites
-    yield from _warnings(
-        no_proofs(run.plan, {result.command for result in checked.checks if result.ok})
-    )
+        yield _judged(loop, result)
+    yield from _warnings(no_proofs(loop.plan, checked))
     if checked.checks:
-        green = text.count(len(checked.checks) - len(checked.red), "check")
-        names = [result.name for result in checked.red]
-        yield (
-            "now",
-            f"{green} green"
-            + (f", {len(names)} red: {text.few(names)}" if names else ""),
-        )
-    yield from hooks
-    for agent in [] if run.places.here else _team(run):
-        yield from _billed(run, agent, *registry.billed(agent, there))
+        said = f"{text.count(len(checked.checks) - len(checked.red), 'check')} green"
+        if checked.red:
+            names = text.few([result.name for result in checked.red])
+            said += f", {len(checked.red)} red: {names}"
+        yield "now", said
+    if why:
+        yield "error", why
     yield from _warnings([*left, *checked.notices])
 
 
-def _suites(run: Run, job: CheckJob, results: list[CheckResult]) -> list[Finding]:
-    """What single tests of the plan's checks did before the work: on this commit or,
-    where a suite does not run, on the newest ancestor where it does, as that says what
-    must stay green."""
-    wanted, findings = (
-        {check.command for check in run.plan.checks if check.results},
-        list[Finding](),
-    )
-    for result in [one for one in results if one.command in wanted]:
-        found, at = result, job.commit
-        for commit in (
-            []
-            if result.is_sound or result.exit == 0
-            else run.branch.ancestors(at, FURTHEST)
-        ):
-            earlier = replace(
-                job,
-                commit=commit,
-                checks=up_to(job.checks, [result]),
-                name="doctor-earlier",
-            )
-            checked = run.wait(checking(run, earlier))
-            found = next(
-                (one for one in checked.checks if one.command == result.command), result
-            )
-            if found.is_sound:
-                at = commit
-                break
-        if found.is_sound:
-            findings.append(
-                ("now", f"{result.name}: {found.said} before the work, at {at[:12]}")
-            )
-    return findings
+def _refused(loop: Loop, commit: str) -> str:
+    """Why the commit hooks refuse the message of an open task; nothing if they let all
+    of them pass."""
+    results = Results(loop.paths.private / "doctor.json", "", "", loop.git.tree)
+    try:
+        for task in _open_tasks(loop.plan):
+            said = message_for(loop.places, task, 1, 1)
+            if why := refused(loop, results, task, said, commit):
+                return why
+    finally:
+        results.path.unlink(missing_ok=True)
+    return ""
 
 
-def _hooks(run: Run, commit: str) -> list[Finding]:
-    """What the commit hooks say before any work, of the message of each open task and
-    with nothing staged."""
-    findings: list[Finding] = []
-    if run.places.hooked(MESSAGE_HOOKS):
-        messages = [
-            (task, message_for(run, task, 1, 1))
-            for task in run.plan.tasks
-            if not task.passed
-        ]
-        refused = run.wait(trying(run, commit, messages)).refused
-        findings += [("error", refused)] if refused else []
-    if run.places.hooked(["pre-commit"]):
-        for red in run.wait(
-            run.in_worker(lambda inside: try_pre_commit(inside, commit), Checked)
-        ).red:
-            why = f"{red.outcome}, with nothing staged: {text.last_line(red.tail)}"
-            findings.append(("warning", f"the hook pre-commit {why}"))
-    return findings
-
-
-class _Setups(View):
-    """Notes how long `setup` takes, where it runs."""
-
-    seconds = 0.0
-
-    def hear(self, event: Json, _worker: int = 0) -> None:
-        if event["name"] == "check" and event["args"][0]["name"] == "setup":
-            self.seconds = max(self.seconds, event["args"][0]["seconds"])
-
-    @property
-    def words(self) -> str:
-        return f" ({self.seconds:.1f} s)" if self.seconds else ""
-
-
-def _slow(setup: Setup, seconds: float, root: Path) -> str:
-    """What would make a setup without `when` run less often."""
-    proposed = detect.Project(root).setup
-    slow = f"setup takes {seconds:.1f} s, and runs again for each attempt and each candidate"
-    if proposed and proposed.when and proposed.run == setup.run:
-        wanted = json.dumps(detect.as_json(proposed), ensure_ascii=False)
-        return f'{slow}; as it depends on a few files alone, write "setup": {wanted}'
-    return f"{slow}; if it depends on a few files alone, name them in its `when`"
-
-
-def no_proofs(plan: Plan, green: Collection[str]) -> list[str]:
-    """Warnings of tasks whose own checks are all green before the work."""
-    reasons: dict[str, list[str]] = {}
-    for task in plan.tasks:
-        commands = [check.command for check in task.checks]
-        if commands and not task.passed and {*commands} <= {*green}:
-            reasons.setdefault(
-                next(filter(None, map(_always_green, commands)), ""), []
-            ).append(task.id)
-    return [
-        f"{ids[0]}: its own check is green already, so it proves nothing{why}"
-        if len(ids) == 1
-        else f"{text.few(ids)}: their own checks are green already, so they prove nothing{why}"
-        for why, ids in reasons.items()
-    ]
-
-
-def _always_green(command: str) -> str:
-    """Why a command is green whatever it finds, as far as its text shows."""
-    bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", command)
-    if excuse := re.search(r"(\|\||;)\s*(true|:|exit 0)\s*$", bare):
-        return f": `{excuse[0].strip()}` makes it green whatever happens"
-    piped = re.search(r"[^|]\|[^|]+$", bare) and "pipefail" not in bare
-    return ": the exit status of a pipe is its last command's" if piped else ""
-
-
-def _workspaces(run: Run, commit: str) -> Checked:
+def _make_workspaces(loop: Loop, commit: str) -> CheckResult | None:
     """Make the workspaces, if no cut-off run left work there: the first `setup` that is
     red, if any."""
-    for worker in [] if run.history.open_starts else range(1, run.settings.jobs + 1):
-        place = run.places.workspace(worker)
-        if red := prepare_workspace(run, place, run.git.tree(commit), commit, "doctor"):
-            return Checked(checks=[red])
-    return Checked()
+    if loop.history.open_starts:
+        return None
+    tree = loop.git.tree(commit)
+    for number in range(1, loop.settings.jobs + 1):
+        place = loop.places.workspace(number)
+        red = prepare_workspace(loop.places, place, tree, commit, "doctor")
+        if red:
+            return red
+    return None
 
 
-def _judged(run: Run, result: CheckResult) -> Finding:
+def no_proofs(plan: Plan, checked: Checked) -> list[str]:
+    """A warning of tasks whose own checks are all green before the work."""
+    green = {result.command for result in checked.checks if result.ok}
+    ids = []
+    for task in _open_tasks(plan):
+        commands = {check.command for check in task.checks}
+        if commands and commands <= green:
+            ids.append(task.id)
+    if len(ids) == 1:
+        return [f"{ids[0]}: its own check is green already, so it proves nothing"]
+    if ids:
+        names = text.few(ids)
+        return [f"{names}: their own checks are green already, so they prove nothing"]
+    return []
+
+
+def _judged(loop: Loop, result: CheckResult) -> Finding:
     """What the result of a check means before any work. One that lacks a program, or a
     module that `setup` would install, says nothing about the work; any other module may
     be what a task is to make."""
-    state = f"check {result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
+    name, took = f"check {result.name}", f"({result.seconds:.1f} s)"
     if result.ok:
-        return "ok", state
+        return "ok", f"{name}: green now {took}"
     why = result.said or text.last_line(result.tail)
-    lacks = f"check {result.name} cannot run here: {why}"
-    if os.environ.get("VIRTUAL_ENV") != run.places.env(run.paths.room).get(
-        "VIRTUAL_ENV"
-    ):
-        lacks += " (checks run without ralph's own virtual environment)"
-    hint = (
-        None
-        if run.plan.setup
-        else detect.setup_hint(result.tail, result.exit, run.paths.root)
-    )
-    if hint:
-        level, words = hint
-        return level, f"{lacks}; {words}"
-    for_all = result.command in {check.command for check in run.plan.checks}
+    red = f"{name}: red now {took}: {why}"
+    lacks = f"{name} cannot run here: {why}"
+    if not loop.plan.setup:
+        hint = detect.setup_hint(result.tail, result.exit, loop.paths.root)
+        if hint:
+            return hint[0], f"{lacks}; {hint[1]}"
+    for_all = result.command in {check.command for check in loop.plan.checks}
     if result.missing:
         return "error" if for_all else "warning", cannot_start(result)
-    if result.exit in (126, 127) and for_all:
-        return (
-            "error",
-            f"{lacks}; a program is missing: install it, or let `setup` do it",
-        )
-    if not for_all or (result.is_sound and result.tests):
-        return "ok", f"{state}: {why}"
-    return (
-        "warning",
-        f"{state}: {why}; it blocks no task, but passes beside it are weak, and runs end with 4",
-    )
+    if not for_all:
+        return "ok", red
+    if result.exit in (126, 127):
+        advice = "a program is missing: install it, or let `setup` do it"
+        return "error", f"{lacks}; {advice}"
+    if result.is_sound and result.tests:
+        return "now", f"{name}: {result.said} before the work"
+    weak = "it blocks no task, but passes beside it are weak, and runs end with 4"
+    return "warning", f"{red}; {weak}"
 
 
 # ---------------------------------------------------------------- agents
 
 
-def _team(run: Run) -> list[Agent]:
+def _team(loop: Loop) -> list[Agent]:
     """Every agent that the tasks may need, and the judge."""
-    workers = run.agents.workers or [run.agents.named(run.agents.ladder()[0])]
-    return [agent for agent in (*workers, run.agents.judge) if agent]
+    workers = loop.agents.workers or [loop.agents.named(loop.agents.ladder()[0])]
+    return [agent for agent in (*workers, loop.agents.judge) if agent]
 
 
-def _agents(run: Run) -> Findings:
-    for agent in _team(run):
-        yield from _caught(chain(_agent(run, agent), _permissions(run, agent)))
+def _agents(loop: Loop) -> Findings:
+    for agent in _team(loop):
+        yield from _caught(_agent(loop, agent))
+        yield from _caught(_permissions(loop, agent))
 
 
-def _agent(run: Run, agent: Agent) -> Findings:
-    yield from _warnings(opening.require_agent(run, agent))
-    named = [
-        Path(word).name for word in agent.words if Path(word).name in run.agents.rows
-    ]
+def _agent(loop: Loop, agent: Agent) -> Findings:
+    yield from _warnings(
+        opening.require_agent(loop.settings, loop.agents, loop.places, agent)
+    )
+    names = [Path(word).name for word in agent.words]
+    named = [name for name in names if name in loop.agents.rows]
     if agent.name == "plain" and named:
-        unseen = (
-            f"of {agent.command} ralph sees the exit status alone, no limit and no cost"
-        )
-        yield (
-            "warning",
-            f"{unseen}: {named[0]} is not its first word (`env NAME=VALUE` may precede it)",
-        )
-    if run.places.here:
-        yield (
-            "ok",
-            f"{agent.command} at {shutil.which(agent.program)}{_version(run, agent)}",
-        )
-        yield from _billed(run, agent, *registry.credentials(agent, os.environ))
+        sees = "ralph sees the exit status alone, no limit and no cost"
+        first = f"{named[0]} is not its first word (`env NAME=VALUE` may precede it)"
+        yield "warning", f"of {agent.command} {sees}: {first}"
+    if loop.places.here:
+        program = shutil.which(agent.program)
+        yield "ok", f"{agent.command} at {program}{_version(run, agent)}"
+        yield from _billed(loop, agent, *registry.credentials(agent, os.environ))
 
 
-def _billed(run: Run, agent: Agent, key: str | None, login: str | None) -> Findings:
+def _billed(loop: Loop, agent: Agent, key: str | None, login: str | None) -> Findings:
     """Who pays, with the name of a key or of a login that an agent has."""
-    units = [
-        unit for unit in ("dollars", "tokens") if unit in agent.row.get("reports", [])
-    ]
     if key and login:
+        advice = "unset it to use the subscription"
         yield (
             "warning",
-            f"{key} is billed instead of the subscription ({login}); unset it to use the subscription",
+            f"{key} is billed instead of the subscription ({login}); {advice}",
         )
     elif key:
         yield "ok", f"{key} is set and is billed"
@@ -573,52 +416,138 @@ def _billed(run: Run, agent: Agent, key: str | None, login: str | None) -> Findi
         yield "ok", f"logged in ({login}), and no key in the environment overrides it"
     elif agent.row.get("keys"):
         wanted = registry.known_credentials(agent)
-        yield (
-            "warning",
-            f"no login found ({wanted}); log in, unless it has one elsewhere",
-        )
-    if key and units and not (run.limits.in_dollars or run.limits.in_tokens):
-        option = "--max-usd" if "dollars" in units else "--max-tokens"
-        yield (
-            "warning",
-            f"nothing limits what {key} is billed; set {option}, or a budget in the plan",
-        )
+        advice = "log in, unless it has one elsewhere"
+        yield "warning", f"no login found ({wanted}); {advice}"
+    if not key or loop.limits.in_dollars or loop.limits.in_tokens:
+        return
+    for unit, option in (("dollars", "--max-usd"), ("tokens", "--max-tokens")):
+        if unit in agent.row.get("reports", []):
+            advice = f"set {option}, or a budget in the plan"
+            yield "warning", f"nothing limits what {key} is billed; {advice}"
+            return
 
 
-def _version(run: Run, agent: Agent) -> str:
+def _version(loop: Loop, agent: Agent) -> str:
     if not agent.row.get("version"):
         return ""
     words = shlex.join([agent.program, *agent.row["version"][1:]])
     # Behind a pipe of its own: what it leaves running cannot hold ours.
     command = f"{words} < /dev/null 2> /dev/null | head -n 1"
     argv = [sys.executable, "-P", "-c", _TEE, command]
-    said = run_process(
-        argv, cwd=run.paths.root, env=os.environ, timeout=_PATIENCE, control=run.control
-    )
-    return ", " + text.one_line(
-        (said.tail if said.exit == 0 else "").strip() or "no version", 60
-    )
+    env, root = os.environ, loop.paths.root
+    said = run_process(argv, cwd=root, env=env, timeout=_PATIENCE, control=loop.control)
+    version = said.tail.strip() if said.exit == 0 else ""
+    return ", " + text.one_line(version or "no version", 60)
 
 
-def _permissions(run: Run, agent: Agent) -> Findings:
+def _permissions(loop: Loop, agent: Agent) -> Findings:
     loose = set(agent.words) & set(agent.row["permissions"].get("full", []))
     if agent.permissions != "full" and loose:
-        yield (
-            "warning",
-            f"{' '.join(loose)} gives it full permissions; use --full-permissions instead",
-        )
-    if agent.name in run.plan.settings.get("agents", {}):
-        yield (
-            "warning",
-            f"the plan itself defines it; read what it runs: {shlex.join(agent.row['argv'])}",
-        )
+        gives = f"{' '.join(loose)} gives it full permissions"
+        yield "warning", f"{gives}; use --full-permissions instead"
+    if agent.name in loop.plan.settings.get("agents", {}):
+        runs = shlex.join(agent.row["argv"])
+        yield "warning", f"the plan itself defines it; read what it runs: {runs}"
         return
-    level, means = _PERMISSIONS["plain" if agent.name == "plain" else agent.permissions]
-    own = agent.row.get("edit_means", "it works in this folder, inside its own sandbox")
-    yield level, f"permissions: {means.format(own)}"
-    needed = agent.row.get("root_needs") if agent.permissions == "full" else None
-    if needed and os.geteuid() == 0 and os.environ.get(needed) != "1":
-        yield (
-            "error",
-            f"as root, {agent.name} refuses full permissions without {needed}=1",
-        )
+    if agent.name == "plain":
+        yield "ok", "your own command; it runs as given, and can do all that you can"
+    elif agent.permissions == "full":
+        yield "warning", "permissions: full; it can do all that you can"
+    elif agent.permissions == "sandbox":
+        yield "ok", "permissions: full, inside ralph's sandbox"
+    elif agent.permissions == "read":
+        yield "ok", "permissions: read only"
+    else:
+        means = agent.row.get("edit_means")
+        means = means or "it works in this folder, inside its own sandbox"
+        yield "ok", f"permissions: edit; {means}"
+    needed = agent.row.get("root_needs")
+    if agent.permissions != "full" or not needed or os.geteuid():
+        return
+    if os.environ.get(needed) != "1":
+        refuses = f"as root, {agent.name} refuses full permissions"
+        yield "error", f"{refuses} without {needed}=1"
+
+
+# ---------------------------------------------------------------- cron
+
+
+def _probe(loop: Loop) -> Findings:
+    """One turn of each agent with nothing but HOME and PATH, as cron starts it."""
+    path = registry.agent_env(loop.paths.root).get("PATH", os.defpath)
+    env = {"HOME": os.path.expanduser("~"), "PATH": path}
+    for agent in _team(loop):
+        if not loop.places.here or shutil.which(agent.program):
+            yield _probed(agent, _turn(loop, agent, env), env)
+
+
+def _turn(loop: Loop, agent: Agent, env: Mapping[str, str]) -> AgentResult:
+    """One turn of an agent, in an empty repository."""
+    loop.paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
+    level = "read" if "read" in agent.row["permissions"] else agent.permissions
+    with tempfile.TemporaryDirectory(
+        prefix="ralph-probe-", dir=loop.paths.places
+    ) as name:
+        folder = Path(name).resolve()
+        git(folder, "init", "-q")
+        names = {
+            "RALPH_TASK_ID": "probe",
+            "RALPH_ATTEMPT": "0",
+            "RALPH_RUN_ID": "doctor",
+            "RALPH_HANDOFF": str(folder / "handoff.md"),
+        }
+        with loop.places.inside(folder) as wrap:
+            return registry.run_agent(
+                replace(agent, permissions=level),
+                resource("templates/probe.md").read_text("utf-8"),
+                log=lambda ending: folder / f"probe{ending}",
+                cwd=folder,
+                env={**env, **names},
+                timeout=_TURN,
+                idle=_TURN,
+                control=loop.control,
+                wrap=wrap,
+                here=loop.places.here,
+            )
+
+
+def _probed(agent: Agent, result: AgentResult, env: Mapping[str, str]) -> Finding:
+    """What came of one turn of an agent."""
+    who = f"{agent.command}, as cron starts it"
+    if result.outcome is Outcome.DONE:
+        said = f"{who}, answered: {summary.spent(result)}"
+        if result.overage:
+            return "warning", f"{said}, and the provider bills extra usage"
+        key, login = registry.credentials(agent, env)
+        if not key and login in agent.row.get(f"login_{sys.platform}", {}):
+            return "warning", f"{said}, by the login in {login}"
+        return "ok", said
+    if result.outcome is Outcome.LIMITED:
+        until = ""
+        if result.reset:
+            until = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset))
+        waits = "a run waits until then"
+        return "warning", f"{who}, is limited{until}: {result.reason}; {waits}"
+    advice = "log it in as this user, or fix what it says, then try again"
+    for key in agent.row.get("keys", []):
+        if key in os.environ:
+            advice = f"write {key}=... above ralph's line in your crontab"
+            break
+    return "error", f"{who}: {result.reason or result.outcome}; {advice}"
+
+
+_PARTS: Mapping[str, Callable[[Loop], Findings]] = {
+    "plan": _plan,
+    "limits": _limits,
+    "lock": _lock,
+    "agent": _agents,
+    "git": _git,
+    "protect": _protect,
+    "python": _python,
+    "sandbox": _sandbox,
+    "settings": _settings,
+    "disk": _disk,
+    "places": _places,
+}
+"""What is looked at, part by part: what a run requires at its start, and what that does
+not say."""

@@ -16,8 +16,8 @@ from _ralph.files import resource
 from _ralph.git.git import git, top_level
 from _ralph.model import Json, Plan, Setup
 from _ralph.state import edit, prd
-from _ralph.state.facts import command_line
 from _ralph.state.options import is_starter, starter
+from _ralph.state.summary import command_line
 
 SCHEMA = ".ralph/prd.schema.json"
 INCLUDE = ".worktreeinclude"

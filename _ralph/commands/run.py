@@ -25,7 +25,7 @@ from _ralph.show.status import Status, next_steps
 from _ralph.state import layout, limits, lock
 from _ralph.state.options import Options
 from _ralph.state.records import Stopped
-from _ralph.state.summary import limits_words, summary
+from _ralph.state.summary import limits_words, summarize
 
 
 def run_plan(options: Options, run_loop: RunLoop) -> int:
@@ -147,7 +147,7 @@ def _say_goodbye(loop: Loop, stop: Stop) -> None:
     where = f"{passed} of {len(tasks)} passed, on branch {loop.branch.name}"
     loop.view.last(f"{why} | {where}", failed=bool(stop.exit))
     ahead = loop.branch.name if loop.branch.is_ahead else ""
-    known = Status(loop.plan, loop.history, prd=loop.options.prd, to_land=ahead)
+    known = Status(loop.plan, loop.history, loop.options.prd, to_land=ahead)
     steps = next_steps(known, Stopped(stop=stop.word, exit=int(stop.exit)))
     if steps:
         loop.view.line(f"next: {'; '.join(steps)}")
@@ -165,7 +165,7 @@ def _print_summary(options: Options, stop: Stop, loop: Loop | None = None) -> No
         with contextlib.suppress(RalphError, OSError):
             _, plan, history = layout.read_state(options.prd)
     try:
-        click.echo(json.dumps(summary(plan, history, stop, seconds)))
+        click.echo(json.dumps(summarize(plan, history, stop, seconds).as_object()))
     except OSError as error:  # a closed pipe, a full disk: the run ended as it did
         _drop_output()
         complain(f"the summary could not be printed: {error.strerror}")

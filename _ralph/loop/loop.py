@@ -31,7 +31,7 @@ from _ralph.state.log import Log
 from _ralph.state.options import Options
 from _ralph.state.records import AttemptBegan, Record, Waited
 from _ralph.state.settings import Settings
-from _ralph.state.summary import news, summary
+from _ralph.state.summary import news, summarize
 from _ralph.text import last_line
 
 _NOTIFY_TIMEOUT = 30.0
@@ -238,8 +238,8 @@ class Loop:
     def notify(self, event: str, reason: str, task: str = "") -> None:
         """Tell --notify's command of an event. Never under the plan's lock: it may call
         `ralph tell`, `retry` or `stop`."""
-        so_far = summary(self.plan, self.history, None, self.seconds)
-        told = news(event, self.plan.project, self.branch.name, task, reason, so_far)
+        so_far = summarize(self.plan, self.history, None, self.seconds)
+        told = news(event, self.plan.project, task, reason, so_far)
         notify(self.options.notify, told, self.paths, self.control, self.view)
 
     def say_trouble(self) -> None:

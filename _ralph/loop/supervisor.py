@@ -21,7 +21,7 @@ from _ralph.model import Json
 from _ralph.process import mark, process
 from _ralph.process.process import Control
 from _ralph.state.records import Stopped
-from _ralph.state.summary import news, summary
+from _ralph.state.summary import news, summarize
 
 RunLoop = Callable[[Loop], None]
 """The life of a loop. It ends by Stop, or by an error."""
@@ -292,9 +292,8 @@ def close_run(loop: Loop, stop: Stop, spare: frozenset[int]) -> Stop:
                 f"iteration {loop.history.iteration} | stopped: {stop.reason}",
             )
     loop.control.stop_signal = None  # only another signal cuts --notify short
-    so_far = summary(loop.plan, loop.history, stop, loop.seconds)
-    branch, project = loop.branch.name, loop.plan.project
-    told = news("stopped", project, branch, "", stop.reason, so_far)
+    so_far = summarize(loop.plan, loop.history, stop, loop.seconds)
+    told = news("stopped", loop.plan.project, "", stop.reason, so_far)
     notify(loop.options.notify, told, loop.paths, loop.control, loop.view, spare)
     return stop
 

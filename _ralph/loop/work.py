@@ -21,7 +21,7 @@ from _ralph.loop.loop import Loop
 from _ralph.loop.roles import cut_off, run_role
 from _ralph.loop.setup import when_setup_works
 from _ralph.loop.stages import Begun, Worked
-from _ralph.model import AgentResult, CheckResult
+from _ralph.model import AgentResult, CheckResult, Share, Task
 from _ralph.state.limits import attempts_at
 
 _LAST_WORDS = 1 << 16
@@ -244,3 +244,25 @@ def prompt_for(loop: Loop, begun: Begun, red_setup: CheckResult | None = None) -
         conflict=begun.conflict,
     )
     return render_prompt(loop.settings.prompt, values)
+
+
+def preview(loop: Loop, task: Task) -> str:
+    """The prompt that an attempt would get now; nothing is run."""
+    known = loop.history.of(task)
+    base = loop.branch.tip() or "HEAD"
+    begun = Begun(
+        task=task,
+        agent=loop.agents.agent(task),
+        number=known.attempts + 1,
+        iteration=loop.history.iteration + 1,
+        id="",
+        worker=1,
+        share=Share(),
+        base=base,
+        left=known.left,
+        recent=loop.branch.recent(base),
+    )
+    most = attempts_at(loop.limits, task)
+    if 1 < begun.number >= most:  # the last attempt starts clean
+        begun = replace(begun, clean=True)
+    return prompt_for(loop, begun)

@@ -19,8 +19,9 @@ from _ralph.model import Json
 _PATIENCE = 2.0
 """Seconds for a reader that is slow."""
 _CLEAR = "\r\x1b[K"
-_CUT = "\x1b[?7l{}\x1b[?7h"
-"""A line that the terminal itself cuts at its width, however wide the letters are."""
+_CUT = "\x1b[?7l{} \x1b[?7h"
+"""A line that the terminal itself cuts at its width, however wide the letters are. What
+is cut off ends up in the last column, so it ends with a blank."""
 
 
 class Terminal(View):

@@ -488,7 +488,7 @@ def _named(tasks: list[Task], where: str) -> list[Task]:
     """Give tasks without an id one made from their title; BadInput if two have the
     same."""
     used = Counter(task.id for task in tasks if task.id)
-    for task_id, times in used.most_common(1):
+    for task_id, times in used.items():
         if times > 1:
             raise BadInput(
                 f"{where}: two tasks have the id {task_id!r}; expected ids that differ"
