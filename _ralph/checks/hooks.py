@@ -25,16 +25,12 @@ _OWN = re.compile(r"^Ralph-(Agent|Attempt)\s*:.*\n?", re.IGNORECASE | re.MULTILI
 
 @dataclass(frozen=True)
 class Message:
-    """The message of a task's commit: what hooks see of it, and ralph's trailers, which
-    come after what they leave."""
+    """The message of a task's commit: what hooks see of it, ralph's trailers, which come
+    after what they leave, and the whole where no hook has a say in it."""
 
     said: str
-    trailers: Sequence[str] = ()
-
-    @property
-    def whole(self) -> str:
-        """The message where no hook has a say in it."""
-        return f"{self.said}\n\n" + "".join(f"{line}\n" for line in self.trailers)
+    trailers: Sequence[str]
+    whole: str
 
 
 @dataclass

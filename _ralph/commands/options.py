@@ -38,6 +38,11 @@ def duration(value: str) -> float:
         raise click.BadParameter(str(error)) from None
 
 
+def patience(value: str) -> float:
+    """Seconds, or 0 not to wait at all: the type of --max-wait."""
+    return 0.0 if value == "0" else duration(value)
+
+
 def hours(value: str) -> float:
     """Hours, from a number of them or from a duration: the type of --max-hours."""
     try:
@@ -270,7 +275,7 @@ RUN_OPTIONS = (
     ),
     click.option(
         "--max-wait",
-        type=duration,
+        type=patience,
         help="Exit instead of waiting longer for a provider's limit.  [default: 6h]",
     ),
     TIMEOUT,
@@ -362,6 +367,8 @@ def run_options(given: Json, *own: str) -> Options:
         for name in ("iterations", "attempts", "hours", "usd", "tokens")
     }
     limits |= {name: given.pop(name) for name in ("jobs", "rooms", "max_wait")}
+    if given["no_wait"]:
+        limits["max_wait"] = 0.0
     words = words_typed(click.get_current_context(), sys.argv[2:], {"prd", *own})
     return Options(limits=limits, words=words, **given)
 

@@ -69,10 +69,10 @@ def message_of(loop: Loop, begun: Begun) -> Message:
     """The message of an attempt's commit, and ralph's trailers."""
     said = hooks.message_for(loop.places, begun.task, begun.iteration, begun.number)
     given = hooks.trailers(begun.agent.command, begun.id)
+    whole = "\n".join([said, "", *given, ""])
     if "\n" in said:  # it may have trailers of its own
-        said = hooks.with_trailers(loop.places, said, given).strip()
-        return Message(said)
-    return Message(said, given)
+        whole = hooks.with_trailers(loop.places, said, given)
+    return Message(said, given, whole)
 
 
 def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:

@@ -27,8 +27,8 @@ def when_setup_works(loop: Loop, task: str, step: Callable[[], Found]) -> Found:
             if loop.limits.max_wait == 0 or loop.options.once:
                 raise TryLater(str(error)) from None
             why = str(error)
-        until = min(time.time() + seconds, loop.ends)
-        when = text.clock(until, time.time(), seconds=True)
+        until = time.time() + seconds
+        when = text.clock(min(until, loop.ends), time.time(), seconds=True)
         loop.view.doing(f"waiting to try again until {when}")
         said = f"{why}; it is tried again, waiting until {when}"
         loop.stand_by(said, lambda at=until: time.time() >= at, task)  # type: ignore[misc]

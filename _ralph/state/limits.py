@@ -77,7 +77,8 @@ def resolve(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Limits:
     for limit in fields(Limits):
         value = named.get(limit.name)
         if isinstance(value, (int, float)):  # the schema refuses anything else
-            if not 0 < value < 10**12:
+            no_wait = limit.name == "max_wait" and value == 0
+            if not no_wait and not 0 < value < 10**12:
                 raise BadInput(
                     f"the limit {limit.name} must be above 0 and below 1e12, found {value}"
                 )
@@ -213,7 +214,10 @@ def back(limits: Limits, away: Unavailable) -> float:
     """When (unix time) an agent can be used that is `away`."""
     if away.reset or not away.tries:
         return away.reset
-    return away.since + min(BACKOFF[min(away.tries, len(BACKOFF)) - 1], limits.max_wait)
+    pause = BACKOFF[min(away.tries, len(BACKOFF)) - 1]
+    if limits.max_wait:  # 0 means that nobody waits, not that it is back at once
+        pause = min(pause, limits.max_wait)
+    return away.since + pause
 
 
 def wait_for(limits: Limits, away: Unavailable, vain: int, now: float) -> float:

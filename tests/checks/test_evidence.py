@@ -28,7 +28,7 @@ class Room:
     `scripted.run` reads, for others + or -."""
 
     def __init__(self, **commits: str) -> None:
-        self.results = Results(Path("unused"), "", lambda commit: commit)
+        self.results = Results(Path("unused"), "", "", lambda commit: commit)
         self.calls: list[str] = []
         self.left: dict[tuple[str, str], list[str]] = {}
         for commit, rows in commits.items():

@@ -22,7 +22,7 @@ def tree_of(commit: str) -> str:
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
-    return Results.read(tmp_path / "results.json", "valid", tree_of)
+    return Results.read(tmp_path / "results.json", "run", "valid", tree_of)
 
 
 def said(check: Check, ok: bool = True, missing: str = "") -> CheckResult:
@@ -61,29 +61,36 @@ def test_another_process_reads_what_was_saved(results: Results) -> None:
     results.accepted |= {"T1: title"}
     results.built = "tip"
     results.save()
-    read = Results.read(results.path, "valid", tree_of)
+    read = Results.read(results.path, "run", "valid", tree_of)
     assert read == results
     assert read.runs("tip.2", "suite") == results.runs("tip", "suite")
     read.save()
-    assert Results.read(results.path, "valid", tree_of) == results
+    assert Results.read(results.path, "run", "valid", tree_of) == results
 
 
-def test_nothing_is_known_where_something_else_changed(results: Results) -> None:
+def test_nothing_is_known_where_something_else_changed_but_what_own_checks_said_before_the_work(
+    results: Results,
+) -> None:
     results.add("tip", [said(A)])
+    results.own["T1\ntitle"] = Own("tip", {A.command: False})
+    results.accepted |= {"T1: title"}
+    results.built = "tip"
     results.save()
-    other = Results.read(results.path, "other", tree_of)
-    assert other.missing("tip", [A]) == [A] and other.built == ""
+    other = Results.read(results.path, "run", "other", tree_of)
+    assert other.missing("tip", [A]) == [A] and (other.built, other.accepted) == ("", set())
+    assert other.own == results.own
+    assert not Results.read(results.path, "next", "valid", tree_of).own
     other.save()
-    assert Results.read(results.path, "valid", tree_of).missing("tip", [A]) == [A]
+    assert Results.read(results.path, "run", "valid", tree_of).missing("tip", [A]) == [A]
 
 
-DAMAGE = [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"valid": "valid", "said": [{}]}', b'{"valid": 1}']  # fmt: skip
+DAMAGE = [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"run": "run", "valid": "valid", "said": [{}]}', b'{"run": "run", "valid": 1}']  # fmt: skip
 
 
 @pytest.mark.parametrize("content", DAMAGE)
 def test_a_damaged_file_is_as_none(results: Results, content: bytes) -> None:
     results.path.write_bytes(content)
-    assert Results.read(results.path, "valid", tree_of) == results
+    assert Results.read(results.path, "run", "valid", tree_of) == results
     results.save()
     assert json.loads(results.path.read_bytes())["valid"] == "valid"
 

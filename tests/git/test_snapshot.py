@@ -108,7 +108,7 @@ def begun(repo: Repo, kind: str, tree: str, aged: bool) -> tuple[Place, Start]:
     place = place_of(repo)
     new = place.reset(tree)
     places = places_of(repo, REPOSITORIES[kind].setup)
-    places.furnish(place, head(repo))
+    places.add_git_and_settings(place, head(repo))
     made = [*place.noted()[1]]
     if new and (result := places.set_up(place, "x")):
         assert result.ok

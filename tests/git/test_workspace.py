@@ -27,9 +27,9 @@ from _ralph.git.git import Git, freeze_settings
 from _ralph.git.snapshot import Entry, restore
 from _ralph.git.workspace import Place, Start, changes
 from _ralph.state.options import Options
-from _ralph.loop.places import Places
-from _ralph.loop.settings import Settings
-from _ralph.loop.view import View
+from _ralph.checks.places import Places
+from _ralph.state.settings import Settings
+from _ralph.checks.view import View
 from _ralph.model import Setup
 from _ralph.process.process import Control
 from _ralph.state import layout, limits, prd
@@ -82,7 +82,7 @@ def checked_out(repo: Repo, *state: str) -> Place:
 def furnished(repo: Repo, **more: Any) -> Place:
     """The same, made ready for an agent, with a throwaway `.git`."""
     place = checked_out(repo)
-    places_of(repo, **more).furnish(place, head(repo))
+    places_of(repo, **more).add_git_and_settings(place, head(repo))
     return place
 
 
@@ -231,11 +231,11 @@ def test_whatever_was_done_the_files_are_those_of_the_commit_again(
     (place.root.parent / "elsewhere/main.py").write_text("theirs")
     before, wanted = seen(project), listing(project, "HEAD")
     place.reset(head(project))
-    places.furnish(place, head(project))
+    places.add_git_and_settings(place, head(project))
     assert on_disk(place.root) == wanted
     DEEDS[deed](place)
     begin(place, tree_of(project))
-    places.furnish(place, head(project))
+    places.add_git_and_settings(place, head(project))
     assert on_disk(place.root) == wanted
     assert in_it(place, "status", "--porcelain") == ""
     assert (place.root.parent / "elsewhere/main.py").read_text() == "theirs"
@@ -402,7 +402,7 @@ def begun(repo: Repo, place: Place, commit: str = "HEAD") -> Start:
     """A place with the files of a commit, as an agent finds it."""
     tree = tree_of(repo, commit)
     place.reset(tree)
-    places_of(repo).furnish(place, head(repo, commit))
+    places_of(repo).add_git_and_settings(place, head(repo, commit))
     place.hide([])
     return Start("x", tree, place.snapshot(tree)[0])
 
@@ -600,7 +600,7 @@ def test_a_file_of_the_branch_is_not_replaced_by_one_that_is_ignored_at_home(
     project.write(".env", "mine\n")
     place = place_of(project)
     place.reset(branch)
-    places_of(project).furnish(place, branch)
+    places_of(project).add_git_and_settings(place, branch)
     assert (place.root / ".env").read_text() == "the branch's\n"
     assert (
         place.snapshot(branch)[0]
@@ -645,7 +645,7 @@ def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> No
     ]
     assert project.read(".env") == "KEY=1\n"
     place.reset(head(project))
-    places.furnish(place, head(project))
+    places.add_git_and_settings(place, head(project))
     assert copy.read_text() == "KEY=1\n"
 
 
@@ -680,10 +680,10 @@ def test_a_large_file_is_copied_in_pieces_once_and_holes_stay_holes(
     )
     assert filecmp.cmp(copy, large, shallow=False) and after.st_blocks * 512 < 8 << 20
     copied = copy.stat().st_ctime_ns
-    places.furnish(place, head(project))
+    places.add_git_and_settings(place, head(project))
     assert copy.stat().st_ctime_ns == copied
     os.utime(large, ns=(0, before.st_mtime_ns + 1))
-    places.furnish(place, head(project))
+    places.add_git_and_settings(place, head(project))
     assert copy.stat().st_ctime_ns > copied
 
 
@@ -1127,7 +1127,7 @@ def test_a_repository_with_sha256(tmp_path: Path) -> None:
 def test_a_path_with_a_line_feed(tmp_path: Path) -> None:
     repo = Repo(tmp_path / 'a\n"b')
     place = checked_out(repo)
-    places_of(repo).furnish(place, head(repo))
+    places_of(repo).add_git_and_settings(place, head(repo))
     assert in_it(place, "rev-parse", "HEAD^{commit}").strip() == head(repo)
 
 
@@ -1263,7 +1263,7 @@ def test_nothing_that_is_done_to_the_throwaway_git_reaches_home(project: Repo) -
     project.git("branch", "mine")
     place, places = place_of(project), places_of(project)
     place.reset(head(project))
-    places.furnish(place, head(project))
+    places.add_git_and_settings(place, head(project))
     before, objects = (
         seen(project),
         len(list(files.walk(project.path / ".git/objects"))),
@@ -1278,7 +1278,7 @@ def test_nothing_that_is_done_to_the_throwaway_git_reaches_home(project: Repo) -
     assert seen(project) == before
     assert len(list(files.walk(project.path / ".git/objects"))) == objects
     place.reset(head(project))
-    places.furnish(place, head(project))
+    places.add_git_and_settings(place, head(project))
     assert in_it(place, "tag").split() == ["v1"]
     assert in_it(place, "branch", "--format=%(refname:short)").split() == ["ralph/p"]
     assert in_it(place, "stash", "list") == ""

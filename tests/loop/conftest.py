@@ -1,5 +1,5 @@
-"""What tests of single functions of the loop share: a run that is open, in this
-process."""
+"""What tests of single functions of the loop share: a loop of a run that is open, in
+this process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.loop.opening import read_run
+from _ralph.loop.loop import Loop
+from _ralph.loop.start import look
 from _ralph.state.options import Options
-from _ralph.loop.run import Run
-from _ralph.process.process import Control
 from tests.conftest import Repo
 
 
@@ -26,15 +25,15 @@ def alone(
 
 
 @pytest.fixture
-def opened(repo: Repo) -> Callable[..., Run]:
-    """Makes a run of the plan in `repo`, with options, on a branch that begins at
-    HEAD."""
+def opened(repo: Repo) -> Callable[..., Loop]:
+    """Makes a loop for the plan in `repo`, with its number and options, on a branch
+    that begins at HEAD."""
 
-    def run(**options: object) -> Run:
-        made = read_run(Options(prd=repo.path / "prd.json", **options))  # type: ignore[arg-type]
-        made.paths.private.mkdir(parents=True, exist_ok=True)
-        made.tip, _ = made.branch.open()
-        made.run_id, made.control = "id", Control()
-        return made
+    def made(number: int = 1, **options: object) -> Loop:
+        loop = look(Options(prd=repo.path / "prd.json", **options))  # type: ignore[arg-type]
+        loop.paths.private.mkdir(parents=True, exist_ok=True)
+        loop.first_tip, _ = loop.branch.open()
+        loop.number, loop.run_id = number, "id"
+        return loop
 
-    return run
+    return made

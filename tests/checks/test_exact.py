@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.loop import exact
+from _ralph.checks import exact
 
 TRACKED = {"a.py", "pkg/b.py", "pkg/inner/c.py"}
 

@@ -35,7 +35,8 @@ def test_red_at_the_start_no_agent_is_paid(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]}, setup=away(repo))
     repo.write("../away", "")
     code, summary, said = repo.run(repo.agent(MAKES))
-    assert (code, starts(repo), repo.records("start")) == (2, 0, [])
+    assert (code, starts(repo)) == (2, 0)
+    assert not (repo.path / "progress.txt").exists()
     assert "setup failed with exit 3" in summary["reason"], said
     (repo.outside / "away").unlink()
     assert repo.run(repo.agent(MAKES))[0] == 0
@@ -97,32 +98,26 @@ def test_red_later_on_the_branch_s_own_files_it_is_waited_for(
 
 
 @pytest.mark.parametrize(
-    ("words", "least"), [(("--max-hours", "0.001"), 2.0), (("--no-wait",), 0.0)]
+    ("words", "code", "least"),
+    [(("--max-hours", "0.001"), 3, 2.0), (("--max-wait", "0"), 75, 0.0)],
 )
 def test_a_wait_for_setup_ends_with_the_run_and_counts_no_attempt(
-    repo: Repo, words: tuple[str, ...], least: float
+    repo: Repo, words: tuple[str, ...], code: int, least: float
 ) -> None:
     repo.write("../away", "")
-    repo.plan(
-        {"checks": ["test -f T1.txt"]},
-        setup=away(repo, "case $PWD in */work-*) true;; *) false;; esac"),
-    )
+    setup = away(repo, "case $PWD in */work-*) true;; *) false;; esac")
+    repo.plan({"checks": ["test -f T1.txt"]}, setup=setup)
     began = time.monotonic()
     done = repo.ralph("run", "--agent", repo.agent(MAKES), *words, first=SOON)
-    assert done.returncode == 75 and "setup failed with exit 3" in done.stderr, (
-        done.stderr
-    )
-    assert (
-        least <= time.monotonic() - began < 40
-        and starts(repo) == 0
-        and not repo.alive()
-    )
+    assert done.returncode == code, done.stdout
+    assert "setup failed with exit 3" in done.stdout + done.stderr
+    assert least <= time.monotonic() - began < 40
+    assert starts(repo) == 0
+    assert not repo.alive()
     (repo.outside / "away").unlink()
     assert repo.run(repo.agent(MAKES))[0] == 0
-    assert (
-        repo.verdicts()[-1] == "T1 passed"
-        and repo.records("verdict")[-1]["attempt"] == 1
-    )
+    assert repo.verdicts()[-1] == "T1 passed"
+    assert repo.records("verdict")[-1]["attempt"] == 1
 
 
 def test_red_on_a_candidate_alone_is_a_red_check(repo: Repo) -> None:

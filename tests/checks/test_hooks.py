@@ -1,0 +1,509 @@
+"""Commit hooks make the candidate, checks examine it: what hooks do to the work and to
+ralph's message, and when that is said. The real husky, commitlint, lint-staged and
+pre-commit are in `test_gate.py`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from _ralph.model import Setup
+from tests.checks.test_room import prepared
+from tests.conftest import Repo, within
+from tests.git.test_branch import work_on
+from tests.git.test_workspace import head, listing, on_disk
+
+MAKES = "(OUT / 'paid').open('a').write(task + '\\n'); P(f'{task}.txt').write_text('good\\n')\n"
+CONVENTIONAL = 'grep -qE "^(feat|fix): [a-z]" "$1" || { echo "type must be one of [feat, fix]"; exit 1; }'
+
+
+def own(name: str, **more: Any) -> dict[str, Any]:
+    checks = [f"test -f {name}.txt"]
+    return {"id": name, "title": f"Add {name.lower()}", "checks": checks, **more}
+
+
+def edit_plan(repo: Repo, **top: Any) -> None:
+    repo.write("prd.json", json.dumps({**json.loads(repo.read("prd.json")), **top}))
+
+
+def paid(repo: Repo) -> list[str]:
+    path = repo.outside / "paid"
+    return path.read_text().split() if path.exists() else []
+
+
+# ---------------------------------------------------------------- the message
+
+
+def test_a_message_that_a_hook_refuses_is_said_before_an_agent_is_paid(
+    repo: Repo,
+) -> None:
+    repo.program(".git/hooks/commit-msg", CONVENTIONAL)
+    repo.plan(own("T1"), limits={"attempts": 1})
+    agent = repo.agent(MAKES)
+    for _ in range(2):  # and no number of such nights blocks the task
+        code, summary, printed = repo.run(agent)
+        assert (code, paid(repo)) == (2, []), printed
+        assert not (repo.path / "progress.txt").exists()
+        reason = summary["reason"]
+        assert "'T1: Add t1' for T1" in reason
+        assert 'write another "commit" in prd.json' in reason
+        assert "type must be one of" in reason
+    edit_plan(repo, commit="feat: {{ task.title|lower }}")
+    code, _, printed = repo.run(agent)
+    assert (code, repo.commits(), paid(repo)) == (0, ["feat: add t1"], ["T1"]), printed
+    lines = repo.git("log", "-1", "--format=%B", "ralph/p").splitlines()
+    # linters refuse longer ones
+    assert max(map(len, lines)) <= 100 < len(f"Ralph-Agent: {agent}")
+
+
+@pytest.mark.parametrize(
+    ("title", "template", "subject"),
+    [
+        ("Users can log in.", "", "T1: Users can log in"),
+        ("Wait ...", "", "T1: Wait ..."),
+        ("v" * 68, "", "T1: " + "v" * 68),
+        ("v" * 69, "", "T1: " + "v" * 65 + "..."),
+        ("v" * 500, "feat: {{ task.title|upper }} [skip ci]", f"feat: {'V' * 53}... [skip ci]"),
+        ("v" * 90, "{{ 'x' * 70 }}: {{ task.title }}", f"{'x' * 70}: {'v' * 17}..."),
+        ("v" * 90, "one task", "one task"),
+    ],
+)  # fmt: skip
+def test_a_subject_keeps_to_git_s_conventions(
+    repo: Repo, title: str, template: str, subject: str
+) -> None:
+    """Titles are often sentences, such as user stories, and linters of messages refuse
+    those."""
+    top = {"commit": template} if template else {}
+    repo.plan(own("T1", title=title), **top)
+    assert repo.run(repo.agent(MAKES))[0] == 0
+    assert (repo.commits(), repo.passed()) == ([subject], ["T1"])
+
+
+SIGNED = 'grep -q "^Signed-off-by: A <a@b.c>$" "$1" && test "$(wc -l < "$1")" = 6'
+
+
+@pytest.mark.parametrize("hook", ["", SIGNED])
+def test_a_message_may_have_a_body_and_trailers(repo: Repo, hook: str) -> None:
+    """Those of ralph join them, and none is taken for one of ralph's."""
+    if hook:
+        repo.program(".git/hooks/commit-msg", hook)
+    more = "Why: it is late\n\nSigned-off-by: A <a@b.c>\nRalph-Attempt: 1"
+    repo.plan(own("T1"), commit="feat: {{ task.title }}\n" + more)
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert (code, repo.passed()) == (0, ["T1"]), printed
+    said = repo.git("log", "-1", "--format=%B", "ralph/p").splitlines()
+    body = ["feat: Add t1", "", "Why: it is late", "", "Signed-off-by: A <a@b.c>"]
+    assert said[:5] == body
+    names = [line.partition(":")[0] for line in said[5:7]]
+    assert names == ["Ralph-Agent", "Ralph-Attempt"]
+    repo.write("progress.txt", "")  # the commit says what has passed
+    assert repo.run(repo.agent("raise SystemExit(1)"))[0] == 0
+
+
+def test_a_later_task_whose_message_is_refused_is_blocked_and_no_agent_paid(
+    repo: Repo,
+) -> None:
+    hook = 'grep -q "^T[13]" "$1" || { echo no such ticket; exit 1; }'
+    repo.program(".git/hooks/commit-msg", hook)
+    repo.plan(own("T1"), {"id": "X2", "title": "two"}, own("T3"), checks=["true"])
+    code, summary, printed = repo.run(repo.agent(MAKES))
+    assert (code, repo.passed(), paid(repo)) == (4, ["T1", "T3"], ["T1", "T3"]), printed
+    reason = summary["tasks"][1]["reason"]
+    for part in ("'X2: two'", "no such ticket", 'write another "commit"'):
+        assert part in reason
+    edit_plan(repo, commit="T1: {{ task.title }}")
+    repo.ralph("retry", "X2")
+    assert repo.run(repo.agent(MAKES))[0] == 0
+
+
+def test_a_message_is_tried_once_as_long_as_it_is_the_same(repo: Repo) -> None:
+    hook = f'cat "$1" >> {repo.outside}/seen; ! grep -q " 2" "$1"'
+    repo.program(".git/hooks/commit-msg", hook)
+    repo.plan({"checks": ["grep -q two x"]}, commit="fix: x")
+    agent = repo.agent("P('x').write_text('one' if attempt == 1 else 'two')")
+    assert repo.run(agent)[0] == 0
+    # before the first attempt, and with each candidate
+    assert repo.read("../seen") == "fix: x\n" * 3
+    attempts = {"attempts": 3}
+    repo.plan({"id": "U1", "checks": ["test -e y"]}, commit="fix: {{ attempt }}", limits=attempts)  # fmt: skip
+    code, summary, _ = repo.run(repo.agent("pass"))
+    assert code == 4
+    assert "'fix: 2'" in summary["tasks"][0]["reason"]
+
+
+def test_a_hook_for_messages_that_refuses_the_files_is_a_check_like_others(
+    repo: Repo,
+) -> None:
+    hook = "! grep -q bad T1.txt || { echo bad work; exit 1; }"
+    repo.program(".git/hooks/commit-msg", hook)
+    repo.plan(own("T1"))
+    deed = "P('T1.txt').write_text('bad' if 'bad work' not in prompt else 'good')"
+    code, _, printed = repo.run(repo.agent(deed))
+    assert (code, repo.verdicts()) == (0, ["T1 failed", "T1 passed"]), printed
+
+
+def test_a_hook_that_changes_its_mind_in_the_night_costs_no_second_attempt(
+    repo: Repo,
+) -> None:
+    """It refuses now what it has let pass: that is no agent's fault, and the work is
+    kept."""
+    hook = repo.program(".git/hooks/commit-msg", "exit 0")
+    repo.plan(own("T1"))
+    turns = f"P({str(hook)!r}).write_text('#!/bin/sh\\necho tickets only; exit 1\\n')"
+    code, summary, printed = repo.run(repo.agent(MAKES + turns))
+    assert (code, repo.verdicts()) == (4, ["T1 failed"]), printed
+    assert "tickets only" in summary["tasks"][0]["reason"]
+    parked = repo.records("verdict")[0]["parked"]
+    assert repo.git("show", f"{parked}:T1.txt") == "good\n"
+
+
+def test_a_hook_whose_folder_stands_in_the_tree_is_the_candidate_s(repo: Repo) -> None:
+    repo.git("config", "core.hooksPath", ".husky")
+    room = prepared(repo)
+    assert room.places.hooks(room.path) == []
+    assert room.places.has_hooks()
+    repo.program(".husky/commit-msg", CONVENTIONAL)
+    repo.git("add", "-A")
+    repo.git("commit", "-qnm", "hooks")
+    assert room.prepare(head(repo), "0002") is None
+    assert room.places.hooks(room.path) == ["commit-msg"]
+    repo.plan(own("T1"))
+    assert repo.run(repo.agent(MAKES))[0] == 2
+    assert paid(repo) == []
+
+
+def test_a_hook_finds_the_commit_that_it_is_asked_to_go_on_from(repo: Repo) -> None:
+    """Where the room still stands as the plan's checks left it, and where the candidate
+    was checked out."""
+    hook = f"git rev-parse --verify HEAD >> {repo.outside}/heads"
+    repo.program(".git/hooks/commit-msg", hook)
+    repo.plan({"checks": ["test -f T1.txt"]}, checks=["true"])
+    assert repo.run(repo.agent(MAKES))[0] == 0
+    assert {*repo.read("../heads").split()} == {repo.git("rev-parse", "main").strip()}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "head -c 200000 /dev/zero | tr '\\0' x",
+        "echo another",
+        'same=$(cat "$1"); printf %s "$same"',
+    ],
+)
+def test_a_hook_cannot_lose_the_trailers(repo: Repo, script: str) -> None:
+    repo.program(".git/hooks/commit-msg", f'{script} > "$1"')
+    repo.plan(own("T1"))
+    assert repo.run(repo.agent(MAKES))[0] == 0
+    trailer = "--format=%(trailers:key=Ralph-Attempt,valueonly)"
+    begun = [record["id"] for record in repo.records("start")]
+    assert repo.git("log", "-1", trailer, "ralph/p").split() == begun
+    message = repo.git("log", "-1", "--format=%B", "ralph/p")
+    assert len(message) < 70_000
+    assert message.count("Ralph-Attempt") == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "left"),
+    [
+        ('echo "Change-Id: 1" >> "$1"', "T1: Add t1\nChange-Id: 1\n\n"),
+        ('printf "\nwords\n\nChange-Id: 1\n" >> "$1"', "T1: Add t1\n\nwords\n\nChange-Id: 1\n"),
+        ('printf "other\n\n\n" > "$1"', "other\n\n"),
+        ('printf "other" > "$1"', "other\n\n"),
+        ('printf "\nRalph-Attempt: 7\nralph-agent: me\n" >> "$1"', "T1: Add t1\n\n"),
+        ("true", "T1: Add t1\n\n"),
+    ],
+)  # fmt: skip
+def test_a_commit_lands_with_the_message_of_its_hook_and_ralph_s_trailers_behind_it(
+    repo: Repo, script: str, left: str
+) -> None:
+    script = f'cat "$1" >> {repo.outside}/seen\n{script}'
+    repo.program(".git/hooks/commit-msg", script)
+    repo.plan(own("T1"))
+    agent = repo.tool("worker", f"exec {repo.agent(MAKES)}").name
+    assert repo.ralph("run", "-q", "--agent", agent).returncode == 0
+    (start,) = repo.records("start")
+    trailers = f"Ralph-Agent: worker\nRalph-Attempt: {start['id']}\n"
+    assert repo.git("log", "-1", "--format=%B", "ralph/p") == f"{left}{trailers}\n"
+    # before an agent is paid, and then
+    assert repo.read("../seen") == "T1: Add t1\n" * 2
+
+
+def test_hooks_for_messages_run_as_git_runs_them(repo: Repo) -> None:
+    """With the same words, on a message that ends with a line end: `echo >>` is a line
+    of its own. A message that one refuses no other sees."""
+    notes = f'echo "$0 $*" >> {repo.outside}/words'
+    prepares = f'{notes}; echo "Prepared: 1" >> "$1"'
+    repo.program(".git/hooks/prepare-commit-msg", prepares)
+    repo.program(".git/hooks/commit-msg", f"{notes}; grep -q Prepared $1")
+    said, results = prepared(repo).said("T1: é", "0001")
+    assert said == "T1: é\nPrepared: 1\n"
+    assert [result.ok for result in results] == [True, True]
+    repo.git("commit", "-q", "--allow-empty", "-m", "T1: é")
+    lines = [line.rpartition("hooks/")[2] for line in repo.read("../words").splitlines()]  # fmt: skip
+    as_git = ["prepare-commit-msg .git/COMMIT_EDITMSG message", "commit-msg .git/COMMIT_EDITMSG"]  # fmt: skip
+    assert lines == as_git * 2
+    repo.program(".git/hooks/prepare-commit-msg", "exit 1")
+    assert len(prepared(repo).said("T1: é", "0001")[1]) == 1
+
+
+# ---------------------------------------------------------------- the files
+
+
+def hooked(repo: Repo, script: str, leaves: str = "a.txt") -> tuple[bool, set[str]]:
+    """Run the hook pre-commit on a candidate with `new.txt`: whether it is green, and
+    the names of the tree that it leaves, as they differ from HEAD's."""
+    repo.program(".git/hooks/pre-commit", script)
+    commit = work_on(repo, head(repo), "new.txt")
+    room = prepared(repo)
+    assert room.prepare(commit, "0001") is None
+    room.hold(repo.git("rev-parse", f"{commit}^{{tree}}").strip(), head(repo))
+    result = room.hook("pre-commit", "0001")
+    assert result
+    tree = listing(repo, room.staged())
+    assert on_disk(room.path).keys() >= {leaves, "new.txt"}
+    before = listing(repo, "HEAD")
+    changed = {name for name in tree if tree[name] != before.get(name)}
+    return result.ok, changed | {f"-{name}" for name in before.keys() - tree.keys()}
+
+
+SEES = 'test "$(git diff --cached --name-only)" = new.txt && test -z "$(git diff --name-only)"'
+NESTED = "rm a.txt; unset GIT_DIR GIT_INDEX_FILE; git init -q a.txt; cd a.txt; git -c user.name=x -c user.email=x@x.invalid commit -nq --allow-empty -m x"
+STAGES = "mkdir gen; echo 1 > gen/out.txt; echo 2 > '*'; touch loose; git add gen '*'; rm a.txt"
+
+
+@pytest.mark.parametrize(
+    ("script", "ok", "leaves"),
+    [
+        (SEES, True, {"new.txt"}),
+        ("exit 1", False, {"new.txt"}),
+        ("echo formatted > new.txt; git add new.txt; echo too > a.txt; touch loose", True, {"new.txt", "a.txt"}),
+        (NESTED, True, {"new.txt", "-a.txt"}),  # no submodule
+        (STAGES, True, {"new.txt", "gen/out.txt", "*", "-a.txt"}),
+        ("echo 1 > a.txt; rm .git/index; mkfifo .git/index", True, {"new.txt", "a.txt"}),
+    ],
+)  # fmt: skip
+def test_what_a_hook_leaves_of_the_files(
+    repo: Repo, script: str, ok: bool, leaves: set[str]
+) -> None:
+    there = "new.txt" if "-a.txt" in leaves else "a.txt"
+    with within(30):
+        assert hooked(repo, script, there) == (ok, leaves)
+    assert repo.git("status", "--porcelain", "-uno") == ""
+
+
+# A hook at work on $file, which the agent left as `good`; the verdict, what lands, and
+# how often the hook runs.
+REWRITES = {
+    "fails each time": ("echo more >> $file; exit 1", "failed", "", 2),
+    "rewrites each time": ("echo more >> $file", "passed", "good\nmore\n", 1),
+    "fails, then passes": ("echo more >> $file; test $(wc -l < $file) = 3", "passed", "good\nmore\nmore\n", 2),
+    "rewrites and fails, then no more": ("grep -q more $file && exit 0; echo more >> $file; exit 1", "passed", "good\nmore\n", 2),
+    "writes what fails a check": ("echo bad >> $file", "failed", "", 1),
+    "says no": ("exit 1", "failed", "", 1),
+    "says nothing": ("true", "passed", "good\n", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("red", [False, True])
+def test_what_hooks_write_is_checked_before_it_lands(repo: Repo, red: bool) -> None:
+    """A task each; `red` with a check of the plan that is never green. A hook runs once
+    for a candidate, and once more after it rewrote and failed."""
+    scripts, tasks = [], []
+    for number, (script, *_) in enumerate(REWRITES.values(), 1):
+        name = f"T{number}.txt"
+        scripts.append(f"{name}) {script} ;;")
+        check = f"grep -q good {name} && ! grep -q bad {name}"
+        tasks.append(own(f"T{number}", checks=[check]))
+    cases = "\n".join(scripts)
+    begin = f"file=$(git diff --cached --name-only HEAD)\necho $file >> {repo.outside}/hooked"
+    repo.program(".git/hooks/pre-commit", f"{begin}\ncase $file in\n{cases}\nesac")
+    repo.plan(*tasks, checks=["false"] * red, limits={"attempts": 1, "stuck": 99})
+    repo.run(repo.agent(MAKES))
+    wanted = [f"T{n} {row[1]}" for n, row in enumerate(REWRITES.values(), 1)]
+    assert repo.verdicts() == wanted
+    ran = repo.read("../hooked").split()
+    for number, (_, _, lands, runs) in enumerate(REWRITES.values(), 1):
+        name = f"T{number}.txt"
+        assert (repo.landed(name) if repo.has_landed(name) else "") == lands
+        assert ran.count(name) == runs
+
+
+def test_what_a_hook_makes_and_stages_is_what_checks_see_and_what_lands(
+    repo: Repo,
+) -> None:
+    repo.write(".gitignore", "*.min\n")
+    repo.commit("ignored")
+    script = "tr a-z A-Z < T1.txt > T1.min; git add -f T1.min; touch loose"
+    repo.program(".git/hooks/pre-commit", script)
+    check = "test -f T1.txt && grep -q GOOD T1.min && test ! -e loose"
+    repo.plan(own("T1", checks=[check]))
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert (code, repo.landed("T1.min")) == (0, "GOOD\n"), printed
+    assert not repo.has_landed("loose")
+
+
+def test_a_hook_may_not_touch_what_is_protected_but_for_what_the_task_may(
+    repo: Repo,
+) -> None:
+    repo.write("AGENTS.md", "old\n")
+    repo.commit("rulebook")
+    repo.program(".git/hooks/pre-commit", "echo gutted > a.txt; echo new > AGENTS.md")
+    check = "test -f T1.txt && ! grep -q gutted a.txt"
+    for allow, left in (([], "old\n"), (["AGENTS.md"], "new\n")):
+        repo.plan(own("T1", checks=[check], allow=allow), protect=["a.txt"])
+        assert repo.run(repo.agent(MAKES))[0] == 0
+        assert repo.landed("AGENTS.md") == left
+        repo.write("progress.txt", "")
+        repo.git("branch", "-qD", "ralph/p")
+
+
+def test_a_red_hook_is_the_reason_and_no_check_runs(repo: Repo) -> None:
+    repo.program(".git/hooks/pre-commit", "echo more >> T1.txt; echo bad style; exit 1")
+    repo.plan(own("T1"), limits={"attempts": 1}, checks=["true"])
+    code, summary, printed = repo.run(repo.agent(MAKES))
+    assert (code, repo.verdicts()) == (4, ["T1 failed"]), printed
+    assert "pre-commit failed" in summary["tasks"][0]["reason"]
+    parked = repo.records("verdict")[0]["parked"]
+    assert repo.git("show", f"{parked}:T1.txt") == "good\n"
+
+
+@pytest.mark.parametrize("when", [("*.lock",), ()])
+def test_setup_runs_once_for_a_candidate_whatever_hooks_rewrite(
+    repo: Repo, when: tuple[str, ...]
+) -> None:
+    repo.write(".gitignore", "deps/\n")
+    repo.commit("ignored")
+    script = "echo 2 > some.lock; echo more >> T1.txt; git add some.lock"
+    repo.program(".git/hooks/pre-commit", script)
+    run = f"mkdir -p deps; case $PWD in *room-1) echo x >> {repo.outside}/setups;; esac"
+    setup: dict[str, Any] = {"run": run}
+    if when:
+        setup["when"] = [*when]
+    check = "test -f T1.txt && test -d deps && grep -q 2 some.lock"
+    repo.plan(own("T1", checks=[check]), setup=setup)
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert code == 0, printed
+    # for the tip and, where every tree has a setup of its own, for the candidate
+    assert repo.read("../setups").count("x") == (1 if when else 2)
+
+
+def test_what_a_hook_did_to_what_setup_made_is_undone(repo: Repo) -> None:
+    repo.write(".gitignore", "deps\n")
+    repo.commit("ignored")
+    repo.program(".git/hooks/pre-commit", "echo worse > deps")
+    setup = Setup("echo good > deps", ("*.lock",))
+    repo.plan(
+        own("T1", checks=["test -f T1.txt && grep -q good deps"]),
+        setup={"run": setup.run, "when": [*setup.when]},
+    )
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert code == 0, printed
+
+
+def test_a_hook_that_commits_by_itself_loses_nothing(repo: Repo) -> None:
+    script = "echo 2 > b.txt; git add b.txt; git commit -nqm mine"
+    repo.program(".git/hooks/pre-commit", script)
+    repo.plan(own("T1"))
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert (code, repo.commits()) == (0, ["T1: Add t1"]), printed
+    assert (repo.landed("T1.txt"), repo.landed("b.txt")) == ("good\n", "2\n")
+
+
+def test_what_is_signed_is_what_the_checks_see(repo: Repo) -> None:
+    """With a stand-in for gpg, which makes a signature of nothing."""
+    script = "cat > /dev/null\necho '[GNUPG:] SIG_CREATED ' >&2\necho '-----BEGIN PGP SIGNATURE-----'"
+    repo.git("config", "gpg.program", str(repo.program("../gpg", script)))
+    repo.git("config", "commit.gpgSign", "true")
+    repo.plan(own("T1"), own("T2"))
+    agent = repo.agent(MAKES)
+    for hook in (False, True):
+        if hook:
+            repo.program(".git/hooks/pre-commit", "echo formatted > T2.txt")
+        repo.ralph("run", "-q", "--once", "--agent", agent)
+    assert repo.verdicts() == ["T1 passed", "T2 passed"]
+    for commit in repo.git("rev-list", "main..ralph/p").split():
+        assert "BEGIN PGP SIGNATURE" in repo.git("cat-file", "commit", commit)
+    words = ("for-each-ref", "--format=%(objectname)", "refs/ralph/candidate")
+    assert repo.git(*words).split() == [repo.git("rev-parse", "ralph/p").strip()]
+
+
+# ---------------------------------------------------------------- hooks that cannot work
+
+BAD = {
+    "an interpreter that is missing": ("#!/no/such/program\n", "cannot run"),
+    "one that hangs": ("#!/bin/sh\nsleep 60\n", "timed out"),
+    "one that says nothing and fails": ("#!/bin/sh\nexit 9\n", "failed with exit"),
+    "one that removes the checkout": ('#!/bin/sh\nrm -rf "$PWD"\n', "it removed or replaced the checkout"),
+    "one that removes the message": ('#!/bin/sh\nrm "$1"\n', "a commit message that git refuses"),
+    "one that empties the message": ('#!/bin/sh\necho > "$1"\n', "a commit message that git refuses"),
+    "one that writes a NUL": ("#!/bin/sh\nprintf 'x\\000y' > \"$1\"\n", "a commit message that git refuses"),
+    "one that removes git's folder": ("#!/bin/sh\nrm -rf .git\n", "a commit message that git refuses"),
+}  # fmt: skip
+QUICK = "from _ralph.checks import room; room.HOOK_TIMEOUT = 1.0"
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_hook_for_messages_that_cannot_work_is_said_in_a_sentence(
+    repo: Repo, what: str
+) -> None:
+    script, said = BAD[what]
+    repo.write(".git/hooks/commit-msg", script).chmod(0o755)
+    repo.plan(own("T1"))
+    code, summary, printed = repo.run(repo.agent(MAKES), first=QUICK)
+    assert (code, paid(repo)) == (2, []), printed
+    assert "Traceback" not in printed
+    assert said in summary["reason"]
+    assert "\n" not in summary["reason"]
+
+
+@pytest.mark.parametrize(
+    "what", [what for what, (_, said) in BAD.items() if "message" not in said]
+)
+def test_a_hook_for_files_that_cannot_work_is_a_red_check(
+    repo: Repo, what: str
+) -> None:
+    script, said = BAD[what]
+    repo.write(".git/hooks/pre-commit", script).chmod(0o755)
+    repo.plan(own("T1"), limits={"attempts": 1})
+    code, summary, printed = repo.run(repo.agent(MAKES), first=QUICK)
+    assert (code, repo.verdicts()) == (4, ["T1 failed"]), printed
+    assert "Traceback" not in printed
+    assert "pre-commit" in summary["tasks"][0]["reason"]
+    assert said in repo.read("progress.txt")
+
+
+def test_git_that_is_late_in_the_room(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"), limits={"attempts": 1})
+    repo.program(".git/hooks/pre-commit", "test -f T2.txt || truncate -s 2T a.txt")
+    first = "from _ralph.checks import room; room.BULK = 2.0"
+    code, _, printed = repo.run(repo.agent(MAKES), first=first)
+    assert (code, repo.verdicts()) == (4, ["T1 failed", "T2 passed"]), printed
+    assert "git add did not end" in repo.records("verdict")[0]["failure"]["tail"]
+
+
+@pytest.mark.parametrize(
+    ("hook", "deed"),
+    [
+        ("commit-msg", 'rm "$1"'), ("commit-msg", 'rm "$1"; mkfifo "$1"'), ("commit-msg", "rm -rf .git"),
+        ("commit-msg", 'ln -sf /etc/passwd "$1"'), ("commit-msg", 'printf "x\\000y" > "$1"'), ("commit-msg", ': > "$1"'),
+        ("pre-commit", "rm -f .gitattributes; mkfifo .gitattributes"),
+    ],
+)  # fmt: skip
+def test_what_a_hook_spoils_costs_its_attempt_and_not_the_run(
+    repo: Repo, hook: str, deed: str
+) -> None:
+    """A spoilt message is red; files that no commit holds are none of it."""
+    # not on the branch's own files
+    repo.program(f".husky/{hook}", f"test -e T1.txt || exit 0\n{deed}")
+    repo.commit("hooks")
+    repo.git("config", "core.hooksPath", ".husky")
+    repo.plan(own("T1"), own("T2"), limits={"attempts": 1})
+    code, _, printed = repo.run(repo.agent(MAKES), timeout=100)
+    wanted = (4, ["T2"]) if hook == "commit-msg" else (0, ["T1", "T2"])
+    assert (code, repo.passed()) == wanted, printed
+    assert "root:" not in repo.git("log", "--all")
+    if hook == "commit-msg":
+        tail = repo.records("verdict")[0]["failure"]["tail"]
+        assert "a commit message that git refuses" in tail

@@ -1,0 +1,376 @@
+"""What a run looks at before it begins, and says, before an agent is paid."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from _ralph import files
+from _ralph.checks import opening
+from _ralph.errors import AgentUnavailable, BadInput
+from _ralph.loop.loop import Loop
+from _ralph.loop.start import look
+from _ralph.state.options import Options
+from tests.conftest import Repo
+from tests.git.test_branch import work_on
+from tests.git.test_workspace import head
+from tests.scripts import MAKES, own
+
+
+def loop_of(repo: Repo, **options: Any) -> Loop:
+    """What a loop would work with here."""
+    return look(Options(prd=repo.path / "prd.json", **options))
+
+
+# ---------------------------------------------------------------- warnings
+
+
+def test_a_look_writes_nothing(repo: Repo) -> None:
+    repo.plan({"checks": ["true"]})
+    before = sorted(files.walk(repo.path))
+    loop_of(repo)
+    assert sorted(files.walk(repo.path)) == before
+
+
+def unseen(repo: Repo) -> list[str]:
+    loop = loop_of(repo)
+    return opening.unseen(loop.places, loop.agents)
+
+
+def test_what_is_not_committed_is_named_and_first_what_a_check_needs(
+    repo: Repo,
+) -> None:
+    repo.plan({"checks": ["sh tools/check.sh"]})
+    repo.write("AGENTS.md", "rules\n")
+    assert unseen(repo) == []
+    repo.write("a/new.txt", "x")
+    repo.write("tools/check.sh", "true")
+    (said,) = unseen(repo)
+    assert "tools/check.sh, a/new.txt" in said
+    assert said.endswith("a check names tools/check.sh: commit it")
+    repo.plan({"checks": ["sh tools/precheck.sh"]})
+    assert "a check names" not in unseen(repo)[0]
+
+
+def test_what_worktreeinclude_names_and_is_no_file_is_named(repo: Repo) -> None:
+    repo.write(".gitignore", "conf*\n")
+    repo.write(".worktreeinclude", "conf*\n")
+    repo.commit("ignore")
+    repo.plan({"checks": ["true"]})
+    repo.write("conf", "x")
+    (repo.path / "conf-link").symlink_to("conf")
+    assert opening.uncopied(loop_of(repo).places) == []
+    (repo.path / "conf.d").symlink_to("..")
+    (repo.path / "conf-gone").symlink_to("nothing")
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as server:
+        server.bind(str(repo.path / "conf-socket"))
+        (repo.path / "conf-door").symlink_to("conf-socket")
+    names = "conf-door, conf-gone, conf.d"
+    said = f".worktreeinclude names what is no file to copy: {names}"
+    assert opening.uncopied(loop_of(repo).places) == [said]
+
+
+def unprotected(repo: Repo) -> list[str]:
+    loop = loop_of(repo)
+    return opening.unprotected(loop.plan, loop.git)
+
+
+def test_patterns_that_protect_nothing_and_tests_that_none_covers_are_named(
+    repo: Repo,
+) -> None:
+    repo.write("tests/test_a.py", "x")
+    repo.commit("test")
+    repo.plan({"checks": ["true"]}, protect=["spec/**", "conftest.py"])
+    loose, tests = unprotected(repo)
+    assert "spec/**" in loose
+    assert "conftest.py" not in loose
+    assert "tests/test_a.py" in tests
+    repo.plan({"checks": ["true"]}, protect=["tests/**"])
+    assert unprotected(repo) == []
+
+
+ALONE = "all tests are in test.js, which is protected, so no task can add to it without `allow`"
+
+
+@pytest.mark.parametrize(
+    ("tests", "protect", "allow", "said"),
+    [
+        (["test.js"], ["test.*"], [], [ALONE]),
+        (["test.js"], ["test.*"], ["test.js"], []),
+        (["test.js", "more.test.js"], ["*.test.*", "test.*", "jest.config.*"], [], []),
+        (["a.test.js"], ["*.test.*"], [], []),
+    ],
+)
+def test_all_tests_in_one_protected_file(
+    repo: Repo, tests: list[str], protect: list[str], allow: list[str], said: list[str]
+) -> None:
+    for name in tests:
+        repo.write(name, "")
+    repo.plan({"checks": ["false"], "allow": allow}, protect=protect)
+    assert unprotected(repo) == said
+
+
+def test_warnings_are_said_in_the_first_lines_of_a_run(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]}, protect=["spec/**"])
+    repo.write("new.txt", "x")
+    printed = repo.run(repo.agent(MAKES))[2]
+    before = printed.partition("iteration 1")[0]
+    assert "not committed, so the agent will not see them: new.txt" in before
+    assert "`protect` has patterns that match no file: spec/**" in before
+
+
+# ---------------------------------------------------------------- agents
+
+
+@pytest.mark.parametrize(
+    ("tasks", "top", "options", "agents"),
+    [
+        ([{}], {}, {}, ["claude"]),
+        ([{}], {"agent": ["a", "b"]}, {}, ["a", "b"]),
+        ([{"agent": "c"}, {}], {"agent": "a"}, {}, ["a", "c"]),
+        ([{"agent": "c", "passes": True}, {}], {"agent": "a"}, {}, ["a"]),
+        ([{"agent": "c"}], {}, {"agent": ("x",)}, ["x"]),
+        ([{}], {"agent": "a", "fallback": "b", "judge": "claude"}, {}, ["a", "b", "claude"]),
+        ([{"passes": True}], {"agent": "a", "judge": "claude"}, {}, ["claude"]),
+    ],
+)  # fmt: skip
+def test_the_agents_that_a_run_needs(
+    repo: Repo, tasks: list[dict[str, Any]], top: dict[str, Any], options: dict[str, Any], agents: list[str]
+) -> None:  # fmt: skip
+    repo.plan(*tasks, checks=["true"], **top)
+    found = opening.agents_of(loop_of(repo, **options).agents)
+    assert [agent.command for agent in found] == agents
+
+
+@pytest.mark.parametrize(
+    ("command", "limits", "said"),
+    [
+        ("sh", {}, ""),
+        ("sh", {"usd": 3}, "a limit in dollars cannot be enforced: sh does not report dollars"),
+        ("sh", {"tokens": 3}, "a limit in tokens"),
+        ("no-such-agent", {}, "is not on PATH"),
+    ],
+)  # fmt: skip
+def test_an_agent_must_be_there_and_report_what_is_limited(
+    repo: Repo, command: str, limits: dict[str, int], said: str
+) -> None:
+    repo.plan({"checks": ["true"]}, agent=command)
+    loop = loop_of(repo, limits=limits)
+    agent = loop.agents.named(command)
+    given = (loop.settings, loop.agents, loop.places, agent)
+    if said:
+        with pytest.raises((BadInput, AgentUnavailable), match=said):
+            opening.require_agent(*given)
+    else:
+        assert opening.require_agent(*given) == []
+
+
+def test_a_missing_agent_and_one_that_cannot_keep_to_its_permissions_end_with_5(
+    repo: Repo,
+) -> None:
+    repo.plan(own("T1"))
+    code, _, printed = repo.run("no-such-agent-anywhere")
+    assert code == 5
+    assert "not on PATH" in printed
+    fake = repo.tool("claude", "exit 0")
+    done = repo.ralph("run", "--agent", "claude", PATH=f"{fake.parent}:/usr/bin:/bin")
+    if not all((Path("/usr/bin") / tool).exists() for tool in ("bwrap", "socat")):
+        assert done.returncode == 5
+        assert "--full-permissions" in done.stderr
+
+
+def test_where_nothing_is_left_to_do_no_agent_is_needed(repo: Repo) -> None:
+    passed = {"checks": ["true"], "passes": True}
+    repo.plan(passed, agent="no-such-agent", fallback="nor-this-one")
+    done = repo.ralph("run")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_program_is_named_from_where_one_stands(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    repo.commit("plan")
+    repo.program("tools/agent.sh", "cat > /dev/null; touch $RALPH_TASK_ID.txt")
+    repo.path /= "tools"
+    done = repo.ralph("run", "--prd", "../prd.json", "--agent", "./agent.sh")
+    assert done.returncode == 0, done.stdout
+
+
+# ---------------------------------------------------------------- the plan
+
+
+def test_what_a_killed_edit_of_the_plan_left_half_written_goes(repo: Repo) -> None:
+    repo.plan({"passes": True}, checks=["true"])
+    names = (".prd.json.bak", ".prd.json.mine.ralph-tmp", ".other.json.0f.ralph-tmp")
+    mine = [repo.write(name, "mine\n") for name in names]
+    left = repo.write(".prd.json.0123456789ab.ralph-tmp", "{")
+    assert repo.run(repo.agent("pass"))[0] == 0
+    assert not left.exists()
+    assert all(path.exists() for path in mine)
+
+
+@pytest.mark.parametrize(
+    ("top", "said"),
+    [
+        ({}, ""),
+        ({"commit": "{{ task.nothing }}"}, "prd.json: commit, for T1"),
+        ({"commit": "{% if %}"}, "prd.json: commit"),
+        ({"prompt": "gone.md"}, "there is no prompt template"),
+        ({"prompt": "bad.md"}, "bad.md, line 2"),
+    ],
+)
+def test_templates_are_tried_before_the_night(
+    repo: Repo, top: dict[str, str], said: str
+) -> None:
+    repo.write("bad.md", "x\n{{ task. }}\n")
+    repo.plan({"checks": ["true"]}, **top)
+    settings = loop_of(repo).settings
+    if said:
+        with pytest.raises(BadInput, match=said):
+            opening.require_plan(settings)
+    else:
+        opening.require_plan(settings)
+
+
+@pytest.mark.parametrize(
+    ("source", "named", "status"),
+    [
+        ('{"userStories": [{"id": "T1", "ti', "line 1", 2),
+        ("", "is empty", 2),
+        ('{"userStories": [{"id": "a", "title": "x"}], "limits": {"hours": "many"}}', "limits.hours", 0),
+        ('{"tasks": [{"title": "a"}]}', "`ralph init` adds those that it finds", 0),
+        ('{"tasks": [{"title": "a"}], "qualityGates": ["touch ran"]}', "--check 'touch ran'", 0),
+    ],
+)  # fmt: skip
+def test_a_plan_that_no_run_can_use_ends_with_2_and_nothing_happens(
+    repo: Repo, source: str, named: str, status: int
+) -> None:
+    """Which plans are broken, tests of the plan say."""
+    repo.write("prd.json", source)
+    words = () if "tasks" in source else ("--check", "true")
+    done = repo.ralph("run", "--agent", repo.agent("(OUT / 'ran').touch()"), *words)
+    assert done.returncode == 2
+    assert done.stderr.startswith("ralph: prd.json")
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+    assert repo.read("prd.json") == source
+    assert not [*repo.outside.glob("**/ran")]
+    assert not (repo.path / "progress.txt").exists()
+    assert repo.git("branch", "--format=%(refname:short)").split() == ["main"]
+    assert repo.ralph("status").returncode == status
+
+
+@pytest.mark.parametrize(
+    ("plan", "options"),
+    [
+        ({"tasks": [{"title": "a"}]}, ("--check", "true")),
+        ({"tasks": [{"title": "a"}]}, ("--judge", "true")),
+        ({"tasks": [{"title": "a", "checks": ["true"]}]}, ()),
+    ],
+)
+def test_a_plan_with_a_check_or_a_judge_runs(
+    repo: Repo, plan: dict[str, Any], options: tuple[str, ...]
+) -> None:
+    repo.write("prd.json", json.dumps(plan))
+    words = ("--max-attempts", "1", "--agent", repo.agent("pass"))
+    assert repo.ralph("run", *options, *words).returncode == 4
+
+
+def test_where_there_is_no_plan_the_ways_are_named(repo: Repo, tmp_path: Path) -> None:
+    ways = "prd.json; cd to your project, name its plan with --prd, or start one here: ralph init"
+    for command in ("run", "status"):
+        done = repo.ralph(command)
+        assert ways in done.stderr + done.stdout
+    bare = Repo(tmp_path / "bare", git=False)
+    said = bare.ralph("run").stderr
+    assert "cd to your project, or start one: git init && ralph init" in said
+
+
+@pytest.mark.parametrize("odd", ["a\0b", "a\ud83d"], ids=["NUL", "half a pair"])
+@pytest.mark.parametrize(
+    ("key", "exit"), [("branchName", 2), ("prompt", 2), ("setup", 2), ("checks", 4)]
+)
+def test_a_text_that_no_program_can_take_is_said(
+    repo: Repo, key: str, exit: int, odd: str
+) -> None:
+    repo.plan({"checks": ["true"]}, **{key: [odd] if key == "checks" else odd})
+    code, summary, printed = repo.run(repo.agent("P('work').touch()"))
+    assert (code, "unexpected" in printed) == (exit, False), (summary, printed)
+
+
+# ---------------------------------------------------------------- git and the branch
+
+
+def test_git_must_know_who_commits_and_take_the_branch(repo: Repo) -> None:
+    repo.plan({"checks": ["true"]})
+    loop = loop_of(repo)
+    opening.require_branch(loop.git, loop.branch)
+    assert opening.version_of(loop.git) >= opening.OLDEST
+    repo.git("branch", "x/y/z")
+    for name, said in (
+        ("a..b", r"'a\.\.b' is not a valid branch name"),
+        ("main/p", "git cannot make a branch main/p beside the branch main; use"),
+        ("x", "git cannot make a branch x beside the branch x/y/z; use"),
+        ("main", "main is checked out in .*; switch away"),
+    ):
+        loop.branch.name = name
+        with pytest.raises(BadInput, match=said):
+            opening.require_branch(loop.git, loop.branch)
+    loop.branch.name = "x/y/z"
+    opening.require_branch(loop.git, loop.branch)
+    repo.git("config", "--unset", "user.email")
+    repo.git("config", "user.useConfigOnly", "true")
+    with pytest.raises(BadInput, match="does not know who commits"):
+        opening.require_branch(loop.git, loop.branch)
+
+
+@pytest.mark.parametrize(
+    ("option", "named", "before", "sits", "wanted"),
+    [
+        ("mine", "plans", "ralph/old", "main", "mine"),
+        (None, "plans", "ralph/old", "main", "plans"),
+        (None, None, "ralph/old", "main", "ralph/old"),
+        (None, None, "", "main", "ralph/p"),
+        (None, None, "", "feature", "ralph/p"),  # never the one that a person is on
+        (None, None, "feature", "feature", "feature"),  # said to whoever sits there
+    ],
+)
+def test_the_branch_is_the_one_named_else_that_of_the_run_before_else_its_own(
+    repo: Repo, option: str | None, named: str | None, before: str, sits: str, wanted: str
+) -> None:  # fmt: skip
+    repo.plan({"checks": ["true"]}, **({"branchName": named} if named else {}))
+    if before:
+        record = {"v": 2, "event": "run", "plan": loop_of(repo).log.key, "branch": before}  # fmt: skip
+        repo.write("progress.txt", f"<!-- ralph {json.dumps(record)} -->\n")
+    repo.git("checkout", "-q", "-B", sits)
+    assert loop_of(repo, branch=option).branch.name == wanted
+
+
+def test_a_run_begins_at_the_tip_or_at_head_that_contains_it(repo: Repo) -> None:
+    repo.plan({"checks": ["true"]})
+    base = head(repo)
+    assert loop_of(repo).branch.beginning() == base
+    tip = work_on(repo, base)
+    repo.git("branch", "ralph/p", tip)
+    assert loop_of(repo).branch.beginning() == tip
+    repo.git("reset", "-q", "--hard", work_on(repo, tip, "merged.txt"))
+    assert loop_of(repo).branch.beginning() == head(repo)
+
+
+def test_a_run_goes_on_where_its_passes_are_and_the_person_s_branch_stays(
+    repo: Repo,
+) -> None:
+    repo.git("switch", "-qc", "feature")
+    before = head(repo)
+    repo.plan(*({"checks": [f"test -f T{number}"]} for number in (1, 2, 3)))
+    agent = repo.agent("P(task).touch()")
+    assert repo.ralph("run", "--agent", agent, "--max-iterations", "2").returncode == 3
+    repo.git("switch", "-q", "main")
+    assert repo.ralph("run", "--agent", agent).returncode == 0
+    assert repo.verdicts() == ["T1 passed", "T2 passed", "T3 passed"]
+    assert head(repo, "feature") == head(repo, "main") == before
+    assert "next: ralph report; ralph land ralph/p" in repo.ralph("status").stdout

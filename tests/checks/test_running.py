@@ -1,0 +1,186 @@
+"""Checks on a commit in the clean room: what this run knows of some files does not run
+on them again, as long as nothing else can have changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from _ralph.checks.places import Places
+from _ralph.checks.results import Results
+from _ralph.checks.running import (
+    Checked,
+    Job,
+    baseline,
+    results_of,
+    run_checks,
+    valid_for,
+)
+from _ralph.errors import SetupFailed
+from _ralph.git import workspace
+from _ralph.model import Check, Setup
+from tests.conftest import Repo, within
+from tests.git.test_branch import work_on
+from tests.git.test_workspace import head, places_of
+
+
+class Runs:
+    """Checks of a run in its clean room."""
+
+    def __init__(self, repo: Repo, setup: str | Setup = "") -> None:
+        self.repo = repo
+        self.places = places_of(repo, setup)
+        self.results = results(self.places)
+
+    def job(self, commit: str, *commands: str, **more: object) -> Job:
+        checks = [Check(one, one) for one in commands]
+        return Job(commit, checks, "0001", **more)  # type: ignore[arg-type]
+
+    def run(self, commit: str, *commands: str, **more: object) -> Checked:
+        job = self.job(commit, *commands, **more)
+        return results_of(self.places, self.results, job)
+
+    def notes(self, name: str) -> str:
+        """A command that notes that it ran, and leaves something in the room."""
+        return f"echo {name} >> {self.repo.outside}/ran && touch {name}"
+
+    @property
+    def ran(self) -> list[str]:
+        return self.repo.read("../ran").split()
+
+
+def results(places: Places) -> Results:
+    """What a run knows, as who enters the room reads it."""
+    valid = valid_for(places, places.settings.plan, "run", 0)
+    places.paths.private.mkdir(parents=True, exist_ok=True)
+    path = places.paths.private / "results.json"
+    return Results.read(path, "run", valid, places.home.tree)
+
+
+@pytest.fixture
+def runs(repo: Repo) -> Runs:
+    return Runs(repo)
+
+
+def green(found: Checked) -> list[bool]:
+    return [result.ok for result in found.checks]
+
+
+def test_what_ran_on_these_files_does_not_run_again(repo: Repo, runs: Runs) -> None:
+    suite = runs.notes("suite")
+    for number in range(3):
+        assert green(runs.run(head(repo), suite, "false")) == [True, False]
+        repo.git("commit", "-q", "--allow-empty", "-m", f"the same files {number}")
+        runs.results = results(runs.places)  # another loop reads what was saved
+    assert runs.ran == ["suite"]
+    runs.run(work_on(repo, head(repo)), suite)
+    runs.run(head(repo), suite, again=True)
+    assert runs.ran == ["suite"] * 3
+
+
+def test_where_the_room_holds_the_files_only_what_is_new_runs(
+    repo: Repo, runs: Runs
+) -> None:
+    tip, suite = head(repo), runs.notes("suite")
+    runs.run(tip, suite)
+    for name in ("one", "two"):
+        found = runs.run(tip, suite, f"test -e suite && {runs.notes(name)}")
+        assert green(found) == [True, True]
+        assert found.checks[0].recalled
+    assert runs.ran == ["suite", "one", "two"]
+    runs.run(work_on(repo, tip), suite)
+    runs.run(tip, suite, "test -e suite")  # the room held the other's files
+    assert runs.ran == ["suite", "one", "two", "suite", "suite"]
+
+
+def test_a_room_that_did_not_come_to_the_end_holds_nothing(repo: Repo) -> None:
+    runs = Runs(repo, "test ! -e ../away")
+    tip, suite = head(repo), runs.notes("suite")
+    runs.run(tip, suite)
+    (runs.places.paths.places / "away").touch()
+    found = runs.run(work_on(repo, tip), suite)
+    assert [one.name for one in found.checks] == ["setup"]
+    assert found.red_setup
+    (runs.places.paths.places / "away").unlink()
+    runs.run(tip, suite, "true")
+    assert runs.ran == ["suite", "suite"]
+
+
+def test_a_red_setup_is_the_only_result_and_on_the_branch_s_own_files_an_error(
+    repo: Repo,
+) -> None:
+    runs = Runs(repo, "exit 3")
+    found = runs.run(head(repo), "true")
+    assert [(one.name, one.exit) for one in found.checks] == [("setup", 3)]
+    with pytest.raises(SetupFailed, match="setup failed with exit 3"):
+        baseline(runs.places, runs.results, head(repo), [], "tip")
+
+
+@pytest.mark.parametrize(
+    "what", ["setup", "keep", "a copied file", "a retry", "the run"]
+)
+def test_it_holds_as_long_as_all_that_checks_see_beside_the_tree(
+    repo: Repo, what: str
+) -> None:
+    repo.write(".gitignore", ".env\n")
+    repo.write(".worktreeinclude", ".env\n")
+    repo.commit("copies")
+    repo.write(".env", "KEY=1\n")
+    places = places_of(repo)
+    plan = places.settings.plan
+    before = valid_for(places, plan, "run", 0)
+    assert valid_for(places_of(repo), plan, "run", 0) == before
+    match what:
+        case "setup":
+            after = valid_for(places, replace(plan, setup=Setup("true")), "run", 0)
+        case "keep":
+            after = valid_for(places_of(repo, "", "target/"), plan, "run", 0)
+        case "a copied file":
+            repo.write(".env", "KEY=2\n")
+            after = valid_for(places, plan, "run", 0)
+        case "a retry":
+            after = valid_for(places, plan, "run", 1)
+        case _:
+            after = valid_for(places, plan, "next", 0)
+    assert after != before
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_files_and_links_that_lead_to_a_place_are_found_and_no_check_runs(
+    repo: Repo, runs: Runs, link: bool
+) -> None:
+    base, there = head(repo), f"{runs.places.paths.places}/work-1/lib"
+    if link:
+        (repo.path / "lib").symlink_to(there)
+    else:
+        repo.write("lib", f"x\n{there}\n")
+    repo.commit("lib")
+    found = runs.run(head(repo), "true", changed=["lib", "a.txt", "gone"])
+    assert (found.naming, found.checks) == (["lib"], [])
+    assert not runs.run(base, "true", changed=["a.txt"]).naming
+
+
+@pytest.mark.parametrize("name", [".gitignore", ".gitattributes"])
+def test_a_fifo_that_a_check_leaves_under_a_name_that_git_reads_holds_nobody(
+    repo: Repo, runs: Runs, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Where git waits for it, its deadline ends that, and the room is made anew."""
+    monkeypatch.setattr(workspace, "BULK", 2.0)
+    left = runs.run(head(repo), f"mkfifo {name}", "touch -d 2001-01-01 a.txt", "true")
+    red = ["git"] if name == ".gitattributes" else []
+    assert [result.name for result in left.red] == red
+    with within(30):
+        assert not runs.run(head(repo), f"test ! -e {name}", again=True).red
+
+
+def test_a_room_under_another_name_has_nothing_in_it_before(
+    repo: Repo, runs: Runs
+) -> None:
+    repo.write(".gitignore", "built\n")
+    repo.commit("ignore")
+    paths = runs.places.paths
+    for _ in range(2):
+        job = runs.job(head(repo), "test ! -e built && touch built")
+        assert green(run_checks(runs.places, paths.next_room, job)) == [True]
+    assert paths.room.name == "room-2"

@@ -1,0 +1,506 @@
+"""The next task: which one a loop claims, what it begins with, and when it claims
+none."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from _ralph.errors import Exit, NeedsPerson, Stop
+from _ralph.loop.branch import tip_of
+from _ralph.loop.claim import (
+    begin,
+    heed_people,
+    next_task,
+    ready,
+    reason_to_stop,
+    wait_for_agent,
+)
+from _ralph.loop.final import finished
+from _ralph.loop.loop import Loop
+from _ralph.loop.stages import Begun
+from _ralph.model import Verdict
+from _ralph.state import layout
+from _ralph.state.history import NEVER
+from _ralph.state.layout import new_log
+from _ralph.state.records import AttemptBegan, AttemptEnded
+from tests.conftest import Repo
+from tests.git.test_branch import work_on
+from tests.git.test_workspace import head, listing
+from tests.scripts import plan, speaker
+
+Opened = Callable[..., Loop]
+TWO = ({"checks": ["test -f work.txt"]}, {"checks": ["true"]})
+
+
+def begins(loop: Loop, task: str, worker: int = 1, **more: Any) -> None:
+    """Let a loop have begun to work on a task."""
+    number = loop.history.iteration + 1
+    title = loop.plan.task(task).title
+    record = AttemptBegan(
+        task=task,
+        title=title,
+        iteration=number,
+        worker=worker,
+        time=time.time(),
+        **more,
+    )
+    loop.write(record, "begins")
+
+
+def ends(loop: Loop, task: str, verdict: Verdict, **more: Any) -> None:
+    """Let the attempt at a task that began last end."""
+    title = loop.plan.task(task).title
+    number = loop.history.iteration
+    record = AttemptEnded(
+        task=task, title=title, iteration=number, verdict=verdict, **more
+    )
+    loop.write(record, "ended")
+
+
+# ---------------------------------------------------------------- which task
+
+
+@pytest.mark.parametrize(
+    ("tasks", "busy", "wanted"),
+    [
+        ([{}, {}], [], "T1"),
+        ([{"passes": True}, {}], [], "T2"),
+        ([{"blocked": "why"}, {}], [], "T2"),
+        ([{"dependsOn": ["T2"]}, {}], [], "T2"),
+        ([{"priority": 2}, {"priority": 1}], [], "T2"),
+        ([{"agent": "gone"}, {}], [], "T2"),
+        ([{}, {}], ["T1"], "T2"),
+        ([{}, {"dependsOn": ["T1"]}, {}], ["T1"], "T3"),
+        # marked, while it is under way
+        ([{"passes": True}, {"dependsOn": ["T1"]}], ["T1"], None),
+        ([{}], ["T1"], None),
+    ],
+)
+def test_the_next_task(
+    repo: Repo, opened: Opened, tasks: list[dict[str, Any]], busy: list[str], wanted: str | None
+) -> None:  # fmt: skip
+    repo.plan(*tasks, checks=["true"])
+    loop = opened()
+    for task in loop.plan.tasks:
+        if task.agents:
+            begins(loop, task.id)
+            ends(loop, task.id, Verdict.UNAVAILABLE, command=task.agents[0])
+    for name in busy:
+        begins(loop, name, worker=2)
+    found = next_task(loop)
+    assert (found.id if found else None) == wanted
+
+
+def test_a_loop_takes_first_what_it_worked_last(repo: Repo, opened: Opened) -> None:
+    repo.plan({}, {}, {}, checks=["true"])
+    loop = opened(number=2)
+    for worker, task in ((1, "T1"), (2, "T3")):
+        begins(loop, task, worker=worker)
+        ends(loop, task, Verdict.FAILED)
+    taken = []
+    for number in (1, 2, 3):
+        loop.number = number
+        found = next_task(loop)
+        taken.append(found.id if found else "")
+    assert taken == ["T1", "T3", "T1"]
+
+
+def test_a_task_that_was_set_aside_is_not_taken_in_this_run(
+    repo: Repo, opened: Opened
+) -> None:
+    repo.plan({}, {}, checks=["true"])
+    loop = opened()
+    begins(loop, "T1")
+    ends(loop, "T1", Verdict.SET_ASIDE, reason="no cargo", uncounted=True)
+    found = next_task(loop)
+    assert found
+    assert found.id == "T2"
+    assert not loop.plan.task("T1").is_blocked
+    assert loop.history.this_run.iterations == 0
+
+
+def test_one_task_with_a_conflict_is_worked_at_a_time(
+    repo: Repo, opened: Opened
+) -> None:
+    repo.plan({}, {}, {}, checks=["true"])
+    loop = opened(number=2, limits={"jobs": 3})
+    for task in ("T1", "T2"):
+        begins(loop, task)
+        ends(loop, task, Verdict.CONFLICT)
+    begins(loop, "T1")
+    found = next_task(loop)
+    assert found
+    assert found.id == "T3"
+
+
+def test_an_agent_that_was_away_is_tried_by_one_loop_first(
+    repo: Repo, opened: Opened
+) -> None:
+    repo.plan({}, {}, checks=["true"], agent="sh")
+    loop = opened(number=2, limits={"jobs": 2})
+    begins(loop, "T1")
+    back = time.time() - 1
+    limited = {"reset": back, "command": "sh"}
+    ends(loop, "T1", Verdict.LIMITED, **limited)
+    assert next_task(loop)
+    begins(loop, "T1", worker=1, command="sh")
+    assert next_task(loop) is None
+    ends(loop, "T1", Verdict.FAILED, command="sh")
+    assert next_task(loop)
+
+
+def test_with_a_task_that_is_asked_for_no_other_is_worked(
+    repo: Repo, opened: Opened
+) -> None:
+    repo.plan({}, {"dependsOn": ["T1"]}, {}, checks=["true"])
+    assert [task.id for task in ready(opened(task="T3"))] == ["T3"]
+    assert ready(opened(task="T2")) == []
+
+
+def test_all_shares_together_are_never_more_than_is_left(
+    repo: Repo, opened: Opened
+) -> None:
+    """While no price is known, one attempt runs alone; then there are as many parts as
+    it pays for."""
+    plan(repo, *[{"checks": ["true"]}] * 4)
+    say = speaker(repo, "pass")
+    loop = opened(agent=(say,), limits={"jobs": 4, "usd": 10.0})
+    task = next_task(loop)
+    assert task
+    first = begin(loop, task)
+    assert first
+    assert first.share.usd == 10.0
+    assert loop.history.open_starts[1].share_usd == 10.0
+    loop.number = 2
+    assert next_task(loop) is None
+    ends(loop, "T1", Verdict.FAILED, command=say, usd=3.0)
+    shares = []
+    for number in (1, 2, 3, 4):
+        loop.number = number
+        task = next_task(loop)
+        if task:
+            begun = begin(loop, task)
+            assert begun
+            shares.append(begun.share.usd)
+    assert shares == [3.5, 3.5]
+
+
+# ---------------------------------------------------------------- what it begins with
+
+
+def left_behind(
+    loop: Loop, commit: str, attempts: int = 1, verdict: Verdict = Verdict.FAILED
+) -> None:
+    """Let the first task have unfinished work, the tree of `commit`, after so many
+    attempts, the last of them with this verdict."""
+    base = loop.branch.commit_at(f"{commit}^")
+    work = {"left": loop.git.tree(commit), "base": base, "command": "sh"}
+    for number in range(attempts):
+        begins(loop, "T1")
+        last = number == attempts - 1
+        ends(loop, "T1", verdict if last else Verdict.FAILED, **work)
+
+
+def first_attempt(loop: Loop) -> Begun:
+    task = next_task(loop)
+    assert task
+    begun = begin(loop, task)
+    assert begun
+    return begun
+
+
+def test_an_attempt_begins_with_its_record_and_at_the_tip(
+    repo: Repo, opened: Opened
+) -> None:
+    repo.plan(*TWO, agent="sh")
+    loop = opened()
+    new_log(loop.paths, "0001-T1.out").write_text("of an older run")
+    begun = first_attempt(loop)
+    assert (begun.number, begun.iteration, begun.base) == (1, 1, head(repo))
+    assert begun.left == ""
+    assert not (loop.paths.logs / "0001-T1.out").exists()
+    (start,) = repo.records("start")
+    said = (start["task"], start["command"], start["base"], start["run"], start["id"])
+    assert said == ("T1", "sh", begun.base, "id", begun.id)
+    assert [*loop.history.open_starts] == [1]
+
+
+def test_two_loops_do_not_claim_one_task(repo: Repo, opened: Opened) -> None:
+    repo.plan(*TWO, agent="sh")
+    first, second = opened(1), opened(2)
+    task = next_task(second)
+    assert task
+    first_attempt(first)
+    assert begin(second, task) is None
+    assert first_attempt(second).task.id == "T2"
+
+
+@pytest.mark.parametrize(
+    ("attempts", "verdict", "clean"),
+    [
+        (1, Verdict.FAILED, False),
+        (2, Verdict.FAILED, True),  # the last one
+        (3, Verdict.CONFLICT, False),
+    ],
+)
+def test_an_attempt_goes_on_from_unfinished_work_but_the_last_one_starts_clean(
+    repo: Repo, opened: Opened, attempts: int, verdict: Verdict, clean: bool
+) -> None:
+    repo.plan(*TWO, agent="sh")
+    loop, work = opened(), work_on(repo, head(repo))
+    left_behind(loop, work, attempts, verdict)
+    begun = first_attempt(loop)
+    assert begun.clean is clean
+    if clean:
+        assert begun.left == ""
+        assert "work.txt" in listing(repo, begun.earlier)
+        assert "it started clean" in begun.notices[0]
+    else:
+        assert begun.left == loop.git.tree(work)
+
+
+@pytest.mark.parametrize(
+    ("name", "marked"), [("other.txt", []), ("work.txt", ["work.txt"])]
+)
+def test_unfinished_work_goes_on_from_the_new_tip_with_markers_where_that_conflicts(
+    repo: Repo, opened: Opened, name: str, marked: list[str]
+) -> None:
+    repo.plan(*TWO, agent="sh")
+    loop, base = opened(), head(repo)
+    left_behind(loop, work_on(repo, base))
+    theirs = work_on(repo, base, name, content="theirs\n")
+    loop.branch.land(theirs, base, "somebody")
+    begun = first_attempt(loop)
+    assert not begun.clean
+    assert {"work.txt", name} <= listing(repo, begun.left).keys()
+    assert begun.conflict.marked == marked
+    assert bool(begun.conflict.own) == bool(marked)
+    if marked:
+        kept = listing(repo, begun.left)["work.txt"][1]
+        for part in ("theirs\n", "work\n", "<<<<<<< "):
+            assert part in kept
+
+
+def test_unfinished_work_on_commits_that_a_person_dropped_starts_clean(
+    repo: Repo, opened: Opened
+) -> None:
+    repo.plan(*TWO, agent="sh")
+    loop, start = opened(), head(repo)
+    dropped = work_on(repo, start, "dropped.txt")
+    left_behind(loop, work_on(repo, dropped))
+    begun = first_attempt(loop)
+    assert begun.clean
+    assert begun.left == ""
+    assert "dropped.txt" in listing(repo, begun.earlier)
+
+
+GONE = "1" * 40
+
+
+@pytest.mark.parametrize(
+    ("left", "base"), [("", GONE), (GONE, ""), ("HEAD^{tree}", GONE)]
+)
+def test_a_clone_goes_on_without_the_work_that_it_lacks(
+    repo: Repo, opened: Opened, left: str, base: str
+) -> None:
+    """A log from elsewhere names commits and trees that are not here."""
+    repo.plan(*TWO, agent="sh")
+    loop = opened()
+    begins(loop, "T1")
+    tree = head(repo, left) if left.startswith("HEAD") else left
+    ends(loop, "T1", Verdict.FAILED, base=base or head(repo), left=tree)
+    assert first_attempt(loop).left == ""
+
+
+def test_the_prompt_says_what_was_red_and_what_came_of_the_last_attempt(
+    repo: Repo,
+) -> None:
+    repo.plan(*TWO, checks=["test -f base.txt"])
+    agent = repo.agent(
+        "(OUT / f'{task}-{attempt}').write_text(prompt); P('half.txt').touch(); P('base.txt').touch()"
+    )
+    repo.run(agent, "--task", "T1", "--max-attempts", "2")
+    first, second = repo.read("../T1-1"), repo.read("../T1-2")
+    for command in ("test -f work.txt", "test -f base.txt"):
+        assert first.count(command) >= 2  # as a check, and as a red one
+    assert "test -f work.txt failed with exit 1" in second
+
+
+# ---------------------------------------------------------------- what people did
+
+
+def test_a_task_that_a_person_unblocked_is_open_with_their_answer(
+    repo: Repo, opened: Opened
+) -> None:
+    repo.plan({"notes": "which?\nthe blue one"}, checks=["true"])
+    loop = opened()
+    begins(loop, "T1")
+    asked = {"handoff": {"question": "which?"}, "task_before": "another"}
+    ends(loop, "T1", Verdict.FAILED, blocked="x", **asked)
+    with loop.plan_locked():
+        heed_people(loop)
+    (record,) = repo.records("retry")
+    assert record["answer"] == "the blue one"
+    assert not loop.history.of(loop.plan.tasks[0]).blocked
+
+
+@pytest.mark.parametrize("answers", [["", "yes"], ["yes", ""], ["yes", "yes"]])
+def test_a_note_that_was_there_before_is_no_answer(
+    repo: Repo, answers: list[str]
+) -> None:
+    repo.plan({"notes": "the wiki"}, checks=["true"])
+    asks = repo.agent(
+        "n = OUT / 'n'; n.open('a').write('x')\nsaid('question', f'q{n.stat().st_size}')"
+    )
+    known = ""
+    for number, answer in enumerate(answers, 1):
+        repo.run(asks, "--max-attempts", "1")
+        repo.ralph("retry", "T1", "--answer", answer)
+        prompt = repo.ralph("prompt").stdout
+        if answer:
+            known = f'("q{number}"): {answer}'
+        assert known in prompt
+        assert prompt.count("A person answered") == bool(known)
+
+
+def test_a_prompt_can_be_seen_before_the_first_commit(repo: Repo) -> None:
+    repo.git("switch", "-q", "--orphan", "new")
+    repo.plan({"checks": ["true"]})
+    done = repo.ralph("prompt")
+    assert done.returncode == 0, done.stderr
+    assert "task 1" in done.stdout
+
+
+def test_limits_that_a_person_lowers_during_the_run_hold_at_once(repo: Repo) -> None:
+    repo.plan({"checks": ["false"]}, limits={"attempts": 9})
+    home = str(repo.path / "prd.json")
+    less = repo.read("prd.json").replace('"attempts": 9', '"attempts": 9, "iterations": 2')  # fmt: skip
+    code, summary, _ = repo.run(repo.agent(f"P({home!r}).write_text({less!r})"))
+    assert (code, summary["stop"], summary["iterations"]) == (3, "limit", 2)
+
+
+# ---------------------------------------------------------------- no task
+
+
+@pytest.mark.parametrize(
+    ("signals", "stop"),
+    [
+        ([], None),
+        ([signal.SIGTERM], Exit.TERMINATED),
+        ([signal.SIGHUP], Exit.HANGUP),
+        ([signal.SIGINT], Exit.INTERRUPTED),
+        ([signal.SIGINT, signal.SIGTERM], Exit.TERMINATED),
+    ],
+)
+def test_the_stop_that_a_signal_asks_for(
+    repo: Repo, opened: Opened, signals: list[signal.Signals], stop: Exit | None
+) -> None:
+    repo.plan({}, checks=["true"])
+    loop = opened()
+    loop.control.on_interrupt = lambda: None  # as in a run
+    for number in signals:
+        loop.control._note(number, None)
+    found = reason_to_stop(loop)
+    assert (found.exit if found else None) == stop
+
+
+def test_a_stop_that_a_person_asks_for_is_heard_by_this_run_alone(
+    repo: Repo, opened: Opened
+) -> None:
+    repo.plan({}, checks=["true"])
+    loop = opened()
+    layout.stop_file(loop.paths).write_bytes(b"another")
+    assert reason_to_stop(loop) is None
+    layout.stop_file(loop.paths).write_bytes(loop.run_id.encode())
+    found = reason_to_stop(loop)
+    assert found
+    assert found.word == "asked"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "options", "word", "code", "said"),
+    [
+        ([{"passes": True}], {}, "complete", 0, "every task passes, and all checks are green"),
+        ([{"passes": True}, {}], {"task": "T1"}, "complete", 0, "T1 passes, and all checks are green"),
+        ([{"passes": True}, {"blocked": "why?"}], {}, "blocked", 4, "1 left, and a person is needed: T2: why?"),
+        ([{"blocked": "x"}, {"dependsOn": ["T1"]}], {}, "blocked", 4, "2 left"),
+    ],
+)  # fmt: skip
+def test_where_nothing_is_left_to_try(
+    repo: Repo, opened: Opened, tasks: list[dict[str, Any]], options: dict[str, str], word: str, code: int, said: str
+) -> None:  # fmt: skip
+    repo.plan(*tasks, checks=["true"])
+    stop = finished(opened(**options))
+    assert (stop.word, stop.exit) == (word, code)
+    assert stop.reason.startswith(said)
+
+
+def is_away(loop: Loop, reset: float, reason: str) -> None:
+    """Let the agent have been limited until then, or not be there at all."""
+    begins(loop, "T1")
+    verdict = Verdict.LIMITED if reset < NEVER else Verdict.UNAVAILABLE
+    at = reset if reset < NEVER else 0.0
+    ends(loop, "T1", verdict, command="claude", reset=at, reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("reset", "reason", "options", "word", "said"),
+    [
+        (NEVER, "no login", {}, "unavailable", "the agent cannot run: no login"),
+        (4e9, "busy", {"limits": {"max_wait": 0.0}}, "limited", "no attempt can be made now: busy"),
+        (4e9, "busy", {"once": True}, "limited", "no attempt can be made now: busy"),
+        (4e9, "busy", {}, "limited", "more than --max-wait allows"),
+        (1.0, "busy", {}, "", ""),  # it is back by now
+    ],
+)  # fmt: skip
+def test_the_stop_for_an_agent_that_cannot_be_used(
+    repo: Repo, opened: Opened, reset: float, reason: str, options: dict[str, Any], word: str, said: str
+) -> None:  # fmt: skip
+    repo.plan({}, checks=["true"])
+    loop = opened(**options)
+    is_away(loop, reset, reason)
+    found = wait_for_agent(loop)
+    if word:
+        assert isinstance(found, Stop)
+        assert (found.word, said in found.reason) == (word, True)
+    else:
+        assert found is True
+    assert not repo.records("wait")
+
+
+def test_an_agent_is_waited_for_with_one_record(repo: Repo, opened: Opened) -> None:
+    repo.plan({}, checks=["true"])
+    loop = opened()
+    reset = time.time() + 60
+    is_away(loop, reset, "why")
+    for _ in range(2):
+        assert wait_for_agent(loop) is True
+    (wait,) = repo.records("wait")
+    assert reset < wait["until"] < reset + 5
+    assert wait["command"] == "claude"
+    assert next_task(loop) is None
+
+
+@pytest.mark.parametrize("deed", ["deleted", "rewritten"])
+def test_a_branch_that_loses_verified_work_needs_a_person_and_the_work_is_kept(
+    repo: Repo, opened: Opened, deed: str
+) -> None:
+    repo.plan({}, checks=["true"])
+    loop, base = opened(), head(repo)
+    landed = work_on(repo, base)
+    loop.branch.land(landed, base, "ralph")
+    loop.history.this_run.commit = landed
+    assert tip_of(loop) == landed
+    if deed == "deleted":
+        repo.git("branch", "-qD", loop.branch.name)
+    else:
+        repo.git("branch", "-qf", loop.branch.name, base)
+    with pytest.raises(NeedsPerson, match=f"was {deed}"):
+        tip_of(loop)
+    words = ("for-each-ref", "--format=%(objectname)", "refs/ralph/parked")
+    assert repo.git(*words).split() == [landed]

@@ -1,0 +1,178 @@
+"""An agent at work: what stands in its workspace, and what of all that it leaves is its
+work."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from _ralph.checks.verdict import Decision
+from _ralph.loop.claim import begin, next_task
+from _ralph.loop.loop import Loop
+from _ralph.loop.stages import Begun, Candidate, Examined, Worked
+from _ralph.loop.work import first_snapshot, run_agent, second_snapshot
+from _ralph.model import AgentResult, CheckResult, Outcome, Verdict
+from tests.conftest import Repo
+from tests.git.test_branch import work_on
+from tests.git.test_workspace import FILE, listing
+from tests.loop.test_claim import ends
+
+Opened = Callable[..., Loop]
+TASK = {"checks": ["test -f work.txt"]}
+
+
+def begun_by(
+    repo: Repo, opened: Opened, script: str, left: str = "", **top: object
+) -> tuple[Loop, Begun]:
+    """An attempt of an agent that runs this script of the shell; `left` is a commit
+    that is its task's unfinished work."""
+    if not (repo.path / "tests/test_a.py").exists():
+        repo.write("tests/test_a.py", "def test(): ...\n")
+        repo.commit("test")
+    repo.plan(TASK, agent=str(repo.program("../agent", script)), **top)
+    loop = opened()
+    task = next_task(loop)
+    assert task
+    begun = begin(loop, task)
+    assert begun
+    return loop, begun
+
+
+def worked(loop: Loop, begun: Begun) -> Worked:
+    ready = first_snapshot(loop, begun)
+    ended = run_agent(loop, begun, ready)
+    return second_snapshot(loop, begun, ended, ready)
+
+
+SCRIPT = """
+echo good > work.txt; echo bad > tests/test_a.py; echo '{}' > prd.json; mkfifo pipe
+printf 'status: done\\nlearned: use make\\n' > "$RALPH_HANDOFF"
+"""
+
+
+def test_what_an_agent_leaves(repo: Repo, opened: Opened) -> None:
+    loop, begun = begun_by(repo, opened, SCRIPT, protect=["tests/**"])
+    found = worked(loop, begun)
+    assert found.result.outcome is Outcome.DONE
+    new = listing(repo, found.left).keys() - listing(repo, begun.base).keys()
+    assert new == {"work.txt"}
+    assert repo.git("show", f"{found.left}:tests/test_a.py") == "bad\n"
+    assert repo.git("show", f"{found.tree}:tests/test_a.py") == "def test(): ...\n"
+    assert found.restored[0] == "tests/test_a.py"
+    assert found.restored[1].startswith("prd.json (a copy; ")
+    assert [*found.notices] == ["git cannot add pipe; it was removed"]
+    assert found.said.startswith("status: done")
+    assert repo.read("prd.json").startswith('{\n  "project"')
+
+
+def test_an_agent_that_removes_its_workspace_loses_its_work(
+    repo: Repo, opened: Opened
+) -> None:
+    loop, begun = begun_by(repo, opened, 'rm -rf "$PWD"')
+    found = worked(loop, begun)
+    assert found.left == ""
+    assert "all work in it is lost" in found.notices[0]
+    assert loop.places.workspace(1).root.is_dir()
+
+
+@pytest.mark.parametrize("why", ["new", "a manifest changed", "not due"])
+def test_what_setup_did_is_no_work_and_what_an_agent_adds_to_it_is(
+    repo: Repo, opened: Opened, why: str
+) -> None:
+    """Whether it ran before this attempt or an earlier one."""
+    repo.write("gen/tracked", "tracked\n")
+    work = "echo mine > gen/mine; echo edited >> gen/made; rm -f gen/other; echo b >> a.txt"
+    setup = "echo $$ > gen/made; echo x > gen/other; echo x > 'gen/[a] b'; echo $$ >> gen/tracked"
+    loop, begun = begun_by(repo, opened, work, setup={"run": setup, "when": ["deps.txt"]})  # fmt: skip
+    found, added = worked(loop, begun), {"gen/mine"}
+    if why != "new":
+        left = {}
+        if why == "a manifest changed":
+            added.add("deps.txt")
+            commit = work_on(repo, begun.base, "deps.txt", content="new\n")
+            left = {"left": loop.git.tree(commit), "base": begun.base}
+        ends(loop, "T1", Verdict.FAILED, **left)
+        task = next_task(loop)
+        assert task
+        again = begin(loop, task)
+        assert again
+        found = worked(loop, again)
+    tree = listing(repo, found.left)
+    assert tree.keys() - listing(repo, begun.base).keys() == added
+    assert tree["gen/tracked"] == (FILE, "tracked\n")
+    assert tree["a.txt"] == (FILE, "a\nb\n")
+
+
+def test_protected_files_in_unfinished_work_are_the_base_s_again(
+    repo: Repo, opened: Opened
+) -> None:
+    """They may have been the task's own to change when it was left; a person can take
+    that back."""
+    script = "cat tests/test_a.py > seen"
+    loop, begun = begun_by(repo, opened, script, protect=["tests/**"])
+    commit = work_on(repo, begun.base, "tests/test_a.py")
+    ends(loop, "T1", Verdict.FAILED, left=loop.git.tree(commit), base=begun.base)
+    task = next_task(loop)
+    assert task
+    again = begin(loop, task)
+    assert again
+    assert again.left
+    found = worked(loop, again)
+    assert listing(repo, found.left)["seen"] == (FILE, "def test(): ...\n")
+    assert [*found.restored] == []
+
+
+def examined(said: str, text: str, *red: str) -> Examined:
+    """An attempt with this handoff and these last words, and checks that are red."""
+    begun = Begun.__new__(Begun)
+    result = AgentResult(Outcome.DONE, text=text)
+    worked = Worked(begun, result, said=said)
+    checks = [CheckResult(name, name, False, 1, 0.1) for name in red]
+    decision = Decision(Verdict.FAILED, "x")
+    return Examined(Candidate(worked, "", ""), "", decision, result, checks)
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "red", "wanted"),
+    [
+        ("learned: a", "<handoff>x</handoff>", ["y"], "learned: a"),
+        (" \n", "a <handoff>x</handoff> b <handoff>learned: y</handoff> c", ["y"], "learned: y"),
+        ("", "<handoff>x", ["y", "z"], "next step: make this check green: y"),
+        ("", "learned: a", ["y"], "next step: make this check green: y"),
+        ("", "learned: a", [], ""),
+    ],
+)  # fmt: skip
+def test_the_handoff_is_a_file_or_the_end_of_the_last_message_or_what_is_red(
+    said: str, text: str, red: list[str], wanted: str
+) -> None:
+    assert examined(said, text, *red).handoff_text == wanted
+
+
+def test_names_of_tests_that_git_would_take_for_patterns_cost_nothing(
+    repo: Repo,
+) -> None:
+    repo.write("tests/test_old.py", "old\n")
+    repo.commit("tests")
+    repo.plan({"checks": ["test -f T1.txt"]})
+    deeds = "P('T1.txt').touch(); os.makedirs(':(nosuch)x'); P(':(nosuch)x/test_a.py').write_text('x')"
+    changes = "P('tests/test_old.py').write_text('new')"
+    code, _, printed = repo.run(repo.agent(f"{deeds}; {changes}"))
+    assert code == 0, printed
+    assert repo.records("verdict")[0]["tests"] == ["tests/test_old.py"]
+
+
+def test_an_attempt_that_passes_makes_fifteen_calls_of_git(repo: Repo) -> None:
+    log, git = repo.outside / "calls", shutil.which("git")
+    repo.tool("git", f'echo git >> {log}; exec {git} "$@"')
+    counts = []
+    for number in (2, 5):
+        log.write_text("")
+        checks = [{"run": f"test -f T{n}", "once": True} for n in range(1, number + 1)]
+        repo.plan(*({"checks": [check]} for check in checks))
+        assert repo.run(repo.agent("P(task).touch()"))[0] == 0
+        counts.append(len(log.read_text().split()))
+        repo.write("progress.txt", "")
+        repo.git("branch", "-qD", "ralph/p")
+    assert (counts[1] - counts[0]) / 3 == 15
