@@ -120,6 +120,8 @@ def _sums(loop: Loop) -> str:
     loop.log.read()
     used, limit = loop.history.this_run, min(loop.limits.usd, loop.limits.budget_usd)
     parts = [f"{len(loop.plan.passed_ids)} of {len(loop.plan.tasks)} passed"]
+    if loop.asked_to_stop():
+        parts.insert(0, "stopping")
     if used.usd or limit < limits.NONE:
         cost = f"{'at least ' if used.at_least else ''}${used.usd:.2f}"
         parts.append(cost + (f" of ${limit:.2f}" if limit < limits.NONE else ""))

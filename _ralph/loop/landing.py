@@ -82,6 +82,7 @@ def note(loop: Loop, examined: Examined) -> None:
             mark_passed(loop, record)
     loop.view.lines(said_at_the_end(record))
     loop.view.verdict(record, spent(examined.result))
+    loop.view.task("")
     event = "passed" if examined.passed else "blocked" if blocked else ""
     if event:
         loop.pending.append((event, blocked or decision.reason, begun.task.id))
