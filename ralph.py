@@ -107,13 +107,8 @@ async def run_attempt(run: Run, attempt: Attempt) -> None:
 # ---------------------------------------------------------------- the command line
 
 
-@click.group(
-    context_settings={
-        "auto_envvar_prefix": "RALPH",
-        "help_option_names": ["-h", "--help"],
-    }
-)
-@click.version_option(__version__, prog_name="ralph", allow_from_autoenv=False)
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ralph")
 def cli() -> None:
     """Work through prd.json with any coding agent, and trust only the checks.
 
@@ -142,7 +137,7 @@ def run(**given: Any) -> int:
     """
     from _ralph.commands.run import run_plan
 
-    return run_plan(options.run_options(given), run_loop)
+    return run_plan(options.chosen_for_run(given), run_loop)
 
 
 @cli.command()
@@ -252,9 +247,8 @@ def plan(briefs: tuple[str, ...], force: bool, **given: Any) -> int:
     gh issue list --label ready --json number,title,body,labels | ralph plan -
     """
     from _ralph.commands.plan import plan_from
-    from _ralph.loop.options import Options
 
-    return plan_from(briefs, Options(**given), force)
+    return plan_from(briefs, options.chosen(given), force)
 
 
 @cli.command()
@@ -366,13 +360,12 @@ def init(prd: Path, eject: bool) -> None:
     click.echo("\n".join(lines))
 
 
-@cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
+@cli.command()
 @options.PRD
 @options.takes(options.RUN_OPTIONS)
 @click.option(
     "--probe",
     is_flag=True,
-    allow_from_autoenv=False,
     help="Run one cheap turn of each agent, in the environment that cron gives it.",
 )
 def doctor(probe: bool, **given: Any) -> int:
@@ -389,13 +382,13 @@ def doctor(probe: bool, **given: Any) -> int:
     from _ralph.commands.run import with_signals
     from _ralph.show.live import Terminal
 
-    chosen, view = options.run_options(given, "probe", "verbose"), Terminal()
+    chosen, view = options.chosen_for_run(given), Terminal()
     return with_signals(
         lambda control: examine(chosen, control, view, click.echo, probe), view
     )
 
 
-@cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
+@cli.command()
 @options.PRD
 @click.argument("engine", metavar="ENGINE", type=click.Choice(options.ENGINES))
 @click.argument(
@@ -408,10 +401,9 @@ def doctor(probe: bool, **given: Any) -> int:
 def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
     """Print a job file for cron, launchd, systemd, slurm, kubernetes or github.
 
-    The file runs each PLAN (default: that of --prd) with the options given here; all
-    options of `ralph run` are accepted. For cron, launchd and systemd, a run without
-    --until or --max-hours gets --until 07:00. Read the file, change it, and hand it to
-    the engine.
+    The file runs each PLAN (default: that of --prd). For cron, launchd and systemd, a
+    run without --until or --max-hours gets --until 07:00. Read the file, add your
+    options, and hand it to the engine.
 
     \b
     ralph job cron --agent claude --full-permissions
@@ -419,11 +411,11 @@ def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
     """
     from _ralph.commands.job import job_file
 
-    chosen = options.run_options(given, "engine", "plans")
+    chosen = options.chosen_for_run(given)
     click.echo(job_file(engine, plans or (chosen.prd,), chosen), nl=False)
 
 
-@cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
+@cli.command()
 @options.PRD
 @click.argument("branches", metavar="[BRANCH ...]", nargs=-1)
 @options.CHECK
@@ -442,11 +434,9 @@ def land(branches: tuple[str, ...], **given: Any) -> int:
     git switch main && ralph land ralph/prices ralph/search
     """
     from _ralph.commands.land import land_branches
-    from _ralph.loop.options import Options
 
-    return land_branches(
-        branches, Options(**given), options.was_given("prd") or not branches
-    )
+    this_plan = options.was_given("prd") or not branches
+    return land_branches(branches, options.chosen(given), this_plan)
 
 
 @cli.command()

@@ -101,10 +101,8 @@ def examine(
         + (f", {text.count(levels['warning'], 'warning')}" if levels["warning"] else "")
     )
     others = ", ".join(ENGINES[1:])
-    echo(f"to start it: {facts.command_line('run', options.prd, options.words)}")
-    echo(
-        f"every night: {facts.command_line('job cron', options.prd, options.words)} (or {others})"
-    )
+    echo(f"to start it: {facts.command_line('run', options.prd)}")
+    echo(f"every night: {facts.command_line('job cron', options.prd)} (or {others})")
     return Exit.COMPLETE
 
 

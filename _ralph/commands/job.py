@@ -102,11 +102,7 @@ def planned(options: Options) -> Planned:
     prd, notes = (
         os.path.relpath(path, paths.root) for path in (paths.prd, paths.progress)
     )
-    words, prompt = ["--prd", prd] if prd != "prd.json" else [], str(options.prompt)
-    words += [
-        os.path.relpath(word, paths.root) if word == prompt else word
-        for word in options.words
-    ]
+    words = ["--prd", prd] if prd != "prd.json" else []
     team = opening.agents_of(run)
     keys = {key for agent in team for key in agent.row.get("keys", [])}
     origin = run.git("config", "--get", "remote.origin.url", check=False).strip()

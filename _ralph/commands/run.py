@@ -192,13 +192,7 @@ def _say_goodbye(run: Run, stop: Stop) -> None:
     why = text.one_line(stop.reason, 240)  # `status` says all of it
     run.view.last(f"{why} | {passed} of {total} passed{where}", failed=bool(stop.exit))
     ahead = run.branch.name if run.branch.is_ahead else ""
-    known = Status(
-        run.plan,
-        run.history,
-        prd=run.options.prd,
-        words=run.options.words,
-        to_land=ahead,
-    )
+    known = Status(run.plan, run.history, prd=run.options.prd, to_land=ahead)
     if steps := next_steps(known, Stopped(stop=stop.word, exit=int(stop.exit))):
         run.view.line(f"next: {'; '.join(steps)}")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from _ralph import files, text
+from _ralph import files, gone, text
 from _ralph.agents import registry
 from _ralph.agents.prompt import compile_prompt, render_message
 from _ralph.agents.registry import Agent
@@ -80,7 +80,7 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     warnings += [warning for part in PARTS.values() for warning in part(run)]
     warnings += end_left(run)
     # before git: by it the locks are known that a power cut leaves
-    note_plan(paths, run.branch.name, options.words)
+    note_plan(paths, run.branch.name)
     run.tip, said = run.branch.open(run.history.branch)
     run.notices += [*said, *(f"! {warning}" for warning in dict.fromkeys(warnings))]
     if run.history.run is None:  # one that crashed continues with its own limits
@@ -137,7 +137,7 @@ def try_plan(run: Run) -> list[str]:
             f"there is no prompt template {template}; `ralph init --eject` writes one to start from"
         )
     compile_prompt(template)
-    said = [*prd.misspelt(run.plan)]
+    said = [*run.options.warnings, *gone.keys_in(run.plan), *prd.misspelt(run.plan)]
     jobs, rooms = run.settings.jobs, run.limits.rooms
     if rooms > jobs and not run.options.once:
         tasks = (

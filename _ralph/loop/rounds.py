@@ -325,7 +325,7 @@ def not_now(run: Run, away: Away) -> Stop | None:
     """The stop for an agent that cannot be used now, if it is not to be waited for."""
     if away.reset == NEVER:
         return Stop("unavailable", f"the agent cannot run: {away.reason}")
-    if run.options.no_wait or run.options.once:
+    if not run.settings.waits:
         return Stop("limited", f"no attempt can be made now: {away.reason}")
     return None
 

@@ -192,10 +192,10 @@ def asked_to_stop(run: Run) -> Stop | None:
 def notify(
     run: Run, event: str, reason: str, task: str = "", stop: Stop | None = None
 ) -> None:
-    """Give an event, its `reason` and the summary to --notify's command, if that is
-    told of such events. Its failure changes nothing. It is the person's own, and not
-    part of an attempt: it may call `ralph tell`, `retry` or `stop`."""
-    if not run.options.notify or event not in run.settings.notify_on:
+    """Give an event, its `reason` and the summary to --notify's command, if there is
+    one. Its failure changes nothing. It is the person's own, and not part of an
+    attempt: it may call `ralph tell`, `retry` or `stop`."""
+    if not run.options.notify:
         return
     so_far = summary(run.plan, run.history, stop, run.seconds)
     payload = (

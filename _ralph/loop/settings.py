@@ -99,10 +99,9 @@ class Settings:
         return str(self.plan.settings.get("commit") or DEFAULT_COMMIT)
 
     @property
-    def notify_on(self) -> Sequence[str]:
-        """The events of which --notify's command is told."""
-        named = self.options.notify_on or self.plan.settings.get("notifyOn")
-        return named or ("blocked", "waiting", "stopped")
+    def waits(self) -> bool:
+        """Whether it waits at all for a provider, or for setup."""
+        return self.limits.max_wait > 0 and not self.options.once
 
     @property
     def unmarked(self) -> list[str]:

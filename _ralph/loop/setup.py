@@ -63,7 +63,7 @@ async def retry_setup(
         try:
             return await step()
         except SetupFailed as error:
-            if run.options.no_wait or run.options.once:
+            if not run.settings.waits:
                 raise TryLater(str(error)) from None
             await _wait(run, attempt, str(error), time.time() + seconds)
     raise AssertionError  # the pauses have no end

@@ -11,7 +11,6 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -59,7 +58,6 @@ class Status:
     running: Json | None = None  # the loop: `pid`, `since`, its `workers`
     places: Json | None = None  # the folders in which agents and checks work
     prd: Path = Path("prd.json")  # the plan's path as it was given
-    words: Sequence[str] = ()  # the options of the last run
     to_land: str = ""  # the branch of a plan that is done, if HEAD lacks its work
     trouble: str = ""  # why prd.json cannot be read now
 
@@ -144,9 +142,7 @@ def read(prd_path: Path, weigh: bool = True) -> Status:
     )  # else nobody asks git for it
     ahead = history.branch if done and _is_ahead(paths, history.branch) else ""
     places = _places(paths) if weigh else None
-    status = Status(
-        plan, history, None, places, prd_path, layout.last_words(paths), ahead, trouble
-    )
+    status = Status(plan, history, None, places, prd_path, ahead, trouble)
     if loop is None:
         return status
     under_way = sorted(history.open_starts.values(), key=lambda start: start.worker)
@@ -414,17 +410,13 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     """The commands with which a person goes on after a run that `stopped` so. None
     where nothing is to be done, also while a loop runs."""
     plan, history, path = status.plan, status.history, status.prd
-    words, run = _still_fit(status.words, plan, stopped), history.this_run
+    run = history.this_run
     asked = sorted(
         (task for task in plan.tasks if task.is_blocked),
         key=lambda t: not history.of(t).question,
     )
-    again = text.one_line(command_line("run", path, words), 1000)
-    if (
-        stopped
-        and not status.running
-        and (first := _before_any_task(stopped, path, words))
-    ):
+    again = text.one_line(command_line("run", path), 1000)
+    if stopped and not status.running and (first := _before_any_task(stopped, path)):
         return [*first, again]
     if asked:
         questions = [task.id for task in asked if history.of(task).question]
@@ -438,33 +430,23 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
         return [*fix, retry, *more, *([] if status.running else [again])]
     if status.running:
         return []
-    if (
-        unproved := prd.unproved(plan)
-        if not {"--check", "--judge"}.intersection(words)
-        else []
-    ):
-        check = command_line("run", path, [*words, "--check"])
+    if unproved := prd.unproved(plan):
+        check = command_line("run", path, ["--check"])
         return [
             f"nothing proves {text.few(unproved)}; name a check: {check} 'YOUR TEST COMMAND'"
         ]
     if all(task.passed for task in plan.tasks):
         land = command_line("land", path, [status.to_land])
         return [command_line("report", path), land] if status.to_land else []
-    small = next((word for word in words if word in ("--max-usd", "--max-tokens")), "")
-    if (
-        stopped
-        and stopped.stop == "limit"
-        and small
-        and run.iterations == 1
-        and not run.passed
-    ):
-        return [
-            f"raise {small}: one attempt took {dollars(run.usd) or thousands(run.tokens)}"
-        ]
+    if stopped and stopped.stop == "limit" and run.iterations == 1 and not run.passed:
+        for option in ("--max-usd", "--max-tokens"):
+            if option in stopped.reason:
+                took = dollars(run.usd) or thousands(run.tokens)
+                return [f"raise {option}: one attempt took {took}"]
     return [again]
 
 
-def _before_any_task(stopped: Stopped, path: Path, words: Sequence[str]) -> list[str]:
+def _before_any_task(stopped: Stopped, path: Path) -> list[str]:
     """What to do first where a run `stopped` for something that no task can go on
     without."""
     if stopped.stop == "red-checks":
@@ -477,19 +459,9 @@ def _before_any_task(stopped: Stopped, path: Path, words: Sequence[str]) -> list
     if stopped.exit == Exit.AGENT:
         return [
             "fix it",
-            text.one_line(command_line("doctor", path, ["--probe", *words]), 1000),
+            text.one_line(command_line("doctor", path, ["--probe"]), 1000),
         ]
     return []
-
-
-def _still_fit(words: Sequence[str], plan: Plan, stopped: Stopped | None) -> list[str]:
-    """The options of the last run without a task that has passed, and without `--once`
-    where that passed."""
-    once = bool(stopped and stopped.stop == "once" and not stopped.exit)
-    words = [word for word in words if not once or word != "--once"]
-    at = words.index("--task") if "--task" in words else len(words)
-    done = plan.passed_ids.intersection(words[at + 1 : at + 2])
-    return [*words[:at], *words[at + 2 :]] if done else words
 
 
 def _last_run(plan: Plan, history: History) -> str:

@@ -14,6 +14,8 @@ from _ralph.state.history import Away, History, TaskHistory
 
 BLOCKED_AT_ONCE = 3
 """That many tasks blocked in a row end a run in which nothing has passed."""
+STUCK = 6
+"""That many end any run."""
 BACKOFF = (60.0, 330.0, 1800.0)
 """Seconds to wait after the first, the second and all later refusals by a provider that
 names no reset."""
@@ -53,8 +55,7 @@ class Limits:
     until: float = NONE  # unix time
     usd: float = NONE
     tokens: float = NONE
-    max_wait: float = 6 * 3600.0  # seconds
-    stuck: int = 6  # tasks blocked in a row
+    max_wait: float = 6 * 3600.0  # seconds; 0: no wait, for setup neither
     budget_usd: float = NONE  # for the plan's life, like that of tokens
     budget_tokens: float = NONE
 
@@ -79,7 +80,8 @@ def resolve(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Limits:
     for limit in fields(Limits):
         value = named.get(limit.name)
         if isinstance(value, (int, float)):  # the schema refuses anything else
-            if not 0 < value < 10**12:
+            no_wait = limit.name == "max_wait" and value == 0
+            if not no_wait and not 0 < value < 10**12:
                 raise BadInput(
                     f"the limit {limit.name} must be above 0 and below 1e12, found {value}"
                 )
@@ -122,7 +124,7 @@ def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop 
     for what, over in reached.items():
         if over:
             return Stop("limit", f"limit reached: {what}")
-    allowed = limits.stuck if run.passed else min(limits.stuck, BLOCKED_AT_ONCE)
+    allowed = STUCK if run.passed else BLOCKED_AT_ONCE
     if run.blocked_in_a_row >= allowed:
         return Stop("stuck", f"stuck: {text.count(allowed, 'task')} blocked in a row")
     return None
@@ -215,7 +217,10 @@ def back(limits: Limits, away: Away) -> float:
     """When (unix time) an agent can be used that is `away`."""
     if away.reset or not away.tries:
         return away.reset
-    return away.since + min(BACKOFF[min(away.tries, len(BACKOFF)) - 1], limits.max_wait)
+    pause = BACKOFF[min(away.tries, len(BACKOFF)) - 1]
+    if limits.max_wait:  # 0 means that nobody waits, not that it is back at once
+        pause = min(pause, limits.max_wait)
+    return away.since + pause
 
 
 def wait_for(limits: Limits, away: Away, vain: int, now: float) -> float | Stop:

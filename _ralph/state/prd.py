@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from _ralph import files, text
+from _ralph import files, gone, text
 from _ralph.errors import BadInput
 from _ralph.git.patterns import normal
 from _ralph.model import Check, Json, Plan, Setup, Task, TaskLimits
@@ -29,7 +29,6 @@ SETTINGS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("fallback", "judge", "planner", "prompt", "commit"), (str,)),
     **dict.fromkeys(("limits", "budget", "agents"), (dict,)),
     **dict.fromkeys(("agent", "protect", "keep"), (list, str)),
-    "notifyOn": (list,),
     **dict.fromkeys(("setup", "wrap"), (str, dict)),
     **dict.fromkeys(("network", "allowOverage"), (bool,)),
 }
@@ -44,7 +43,8 @@ STATE_KEYS = {
 _PLAN_KEYS = {
     *SETTINGS,
     *ALIASES["tasks"],
-    *ALIASES["branch"],
+    "branchName",
+    *gone.KEYS,
     "checks",
     "project",
     "description",
@@ -128,7 +128,7 @@ def _plan(data: Any, source: str, path: Path) -> Plan:
         project=text.one_line(
             str(_get(top, "project") or path.resolve().parent.name), 80
         ),
-        branch=_get(top, "branch", str) or None,
+        branch=_get(top, "branchName", str) or None,
         checks=parse_checks(_get(top, "checks", list) or [], f"{path.name}: checks"),
         setup=_setup(settings["setup"]),
         settings={key: value for key, value in settings.items() if value is not None},

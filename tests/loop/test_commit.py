@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo
+from tests.scripts import NEVER_STUCK
 
 MAKES = "(OUT / 'paid').open('a').write(task + '\\n'); P(f'{task}.txt').write_text('good\\n')\n"
 CONVENTIONAL = 'grep -qE "^(feat|fix): [a-z]" "$1" || { echo "type must be one of [feat, fix]"; exit 1; }'
@@ -434,8 +435,8 @@ def test_what_hooks_write_is_checked_before_it_lands(
         {"checks": [f"grep -q good {task}.txt && ! grep -q bad {task}.txt"]}
         for task in hooks
     )
-    repo.plan(*own_checks, checks=["false"] * red, limits={"attempts": 1, "stuck": 99})
-    repo.run(repo.agent(MAKES))
+    repo.plan(*own_checks, checks=["false"] * red, limits={"attempts": 1})
+    repo.run(repo.agent(MAKES), first=NEVER_STUCK)
     assert repo.verdicts() == [
         f"{task} {verdict}" for task, (_, verdict, _) in hooks.items()
     ]

@@ -220,7 +220,7 @@ def test_the_stop_that_an_attempt_means(
         ),
         (
             Away(reset=4e9, reason="busy"),
-            {"no_wait": True},
+            {"limits": {"max_wait": 0.0}},
             "limited",
             "no attempt can be made now: busy",
         ),

@@ -97,7 +97,17 @@ def test_red_later_on_the_branch_s_own_files_it_is_waited_for(
 
 
 @pytest.mark.parametrize(
-    ("words", "least"), [(("--max-hours", "0.001"), 2.0), (("--no-wait",), 0.0)]
+    ("words", "least"),
+    [
+        (("--max-hours", "0.001"), 2.0),
+        (
+            (
+                "--max-wait",
+                "0",
+            ),
+            0.0,
+        ),
+    ],
 )
 def test_a_wait_for_setup_ends_with_the_run_and_counts_no_attempt(
     repo: Repo, words: tuple[str, ...], least: float

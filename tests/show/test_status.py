@@ -292,7 +292,12 @@ def test_a_run_that_was_cut_off_is_named(tmp_path: Path) -> None:
 ASKS = worked("B", 1, "failed", blocked="it asks", handoff={"blocked on": "Which?"})
 DEAR = [
     *worked("C", 1, "failed"),
-    {"event": "stop", "stop": "limit", "exit": 3, "reason": "limit reached"},
+    {
+        "event": "stop",
+        "stop": "limit",
+        "exit": 3,
+        "reason": "limit reached: $0.10 for this run (--max-usd)",
+    },
 ]
 LOGGED_OUT = [
     {
@@ -313,43 +318,35 @@ SPENT = [
 
 
 @pytest.mark.parametrize(
-    ("blocked", "records", "options", "wanted"),
+    ("blocked", "records", "wanted"),
     [
-        (
-            "B",
-            [],
-            "--max-usd 5",
-            "fix what blocks B; ralph retry B; ralph run --max-usd 5",
-        ),
+        ("B", [], "fix what blocks B; ralph retry B; ralph run"),
         # a question comes first, and the others are counted
-        ("A B C", ASKS, "", "ralph retry B --answer '...'; 2 more blocked; ralph run"),
-        ("A B", [], "", "fix what blocks A, B; ralph retry A B; ralph run"),
-        # without a task that has passed
-        ("", [], "--task P --jobs 2", "ralph run --jobs 2"),
-        ("", [], "--task B --jobs 2", "ralph run --task B --jobs 2"),
+        ("A B C", ASKS, "ralph retry B --answer '...'; 2 more blocked; ralph run"),
+        ("A B", [], "fix what blocks A, B; ralph retry A B; ralph run"),
+        ("", [], "ralph run"),
         # a limit that is less than an attempt
-        ("", DEAR, "--max-usd 0.1", "raise --max-usd: one attempt took $0.42"),
-        ("", SPENT, "", "raise `budget` in prd.json; ralph run"),
+        ("", DEAR, "raise --max-usd: one attempt took $0.42"),
+        ("", SPENT, "raise `budget` in prd.json; ralph run"),
         # what no task can go on without comes before blocked ones
-        ("B", SPENT, "", "raise `budget` in prd.json; ralph run"),
-        ("B", LOGGED_OUT, "", "fix it; ralph doctor --probe; ralph run"),
+        ("B", SPENT, "raise `budget` in prd.json; ralph run"),
+        ("B", LOGGED_OUT, "fix it; ralph doctor --probe; ralph run"),
     ],
 )
 def test_what_to_type_next(
     tmp_path: Path,
     blocked: str,
     records: list[dict[str, Any]],
-    options: str,
     wanted: str,
 ) -> None:
-    """It has the options of the last run, and the name of the plan."""
+    """It has the name of the plan, and no options: the shell has these."""
     tasks: list[dict[str, Any]] = [
         {"id": name, "title": name, "checks": ["x"]} for name in "ABCP"
     ]
     tasks[3]["passes"] = True
     for task in tasks:
         task |= {"blocked": "why?"} if task["id"] in blocked.split() else {}
-    shown = replace(make(tmp_path, tasks, records), words=options.split())
+    shown = make(tmp_path, tasks, records)
     assert f"next: {wanted}" in status.lines(shown, 120, color=False)
     named = replace(shown, prd=Path("my plan.json"))
     again = re.sub(

@@ -281,7 +281,8 @@ def test_missing_ids_are_made_from_titles_and_stay(
 
 @pytest.mark.parametrize(("top", "project", "branch"), [
     ({"project": "p", "branchName": "b"}, "p", "b"),
-    ({"projectName": "p", "branch": "b"}, "p", "b"),
+    ({"projectName": "p", "branchName": "b"}, "p", "b"),
+    ({"projectName": "p", "branch": "b"}, "p", None),  # gone, and named at the start
     ({"productName": "p", "name": "n", "title": "t", "repo": "r"}, "p", None),
     ({"project": None, "title": "t", "branchName": None}, "t", None),
     ({"repo": "r", "branchName": ""}, "r", None),
@@ -1050,8 +1051,6 @@ GOOD = {"id": "a", "title": "x"}
     ({"tasks": [GOOD], "limits": {"usd": "20"}}, "limits.usd: '20' "),
     ({"tasks": [GOOD], "budget": {"usd": -1}}, "budget.usd: -1 "),
     ({"tasks": [GOOD], "budget": {"hours": 1}}, "budget: "),
-    ({"tasks": [GOOD], "limits": {"stuck": 0}}, "limits.stuck: 0 "),
-    ({"tasks": [GOOD], "limits": {"stuck": "6"}}, "limits.stuck: '6' "),
     ({"tasks": [GOOD], "limits": {"jobs": 0}}, "limits.jobs: 0 "),
     ({"tasks": [GOOD], "limits": {"jobs": 1.5}}, "limits.jobs: 1.5 "),
     ({"tasks": [GOOD], "limits": {"jobs": "four"}}, "limits.jobs: 'four' "),

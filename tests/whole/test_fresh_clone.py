@@ -25,6 +25,7 @@ from tests.oracle import (
     still_running,
     told,
 )
+from tests.scripts import NEVER_STUCK
 from tests.whole import deeds
 from tests.whole.deeds import Deed, source
 
@@ -308,7 +309,7 @@ def outcomes(
     }
     repo.plan(
         *({"checks": commands} for commands in checks.values()),
-        limits={"attempts": 1, "stuck": 99, "iterations": 999},
+        limits={"attempts": 1, "iterations": 999},
         **top,
     )
     agent = repo.agent(SCRIPT.format(deeds=done_by, checks=checks, here=here)).replace(
@@ -323,7 +324,7 @@ def outcomes(
         "30s",
         *words,
         timeout=900,
-        first=first,
+        first=NEVER_STUCK + first,
     )
     assert done.returncode in (0, 4) and "Traceback" not in done.stderr, (
         done.returncode,

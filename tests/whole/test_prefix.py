@@ -132,7 +132,7 @@ if os.path.exists({str(down)!r}):
     box.write_text(dies + BOX)
     repo.plan(OWN, wrap=words(box))
     agent = repo.agent(f'open("{repo.outside}/paid", "a").write("x")\n{MAKES}')
-    code, summary, printed = repo.run(agent, "--no-wait")
+    code, summary, printed = repo.run(agent, "--max-wait", "0")
     assert code == 75 and "does not answer: cannot connect to the daemon" in printed, (
         printed
     )

@@ -487,7 +487,7 @@ def test_no_such_model_and_a_wrong_address_end_the_run(
     "name", ["claude", "codex", "gemini", "opencode", "pi"]
 )  # Aider tries for a minute
 def test_a_page_of_a_proxy_is_no_attempt(name: str, repo: Repo, run: Runner) -> None:
-    night = run(name, [Page(200)], "--full-permissions", "--no-wait")
+    night = run(name, [Page(200)], "--full-permissions", "--max-wait", "0")
     assert (night.code, night.verdict["verdict"]) == (75, "limited"), night.printed
 
 
@@ -895,7 +895,12 @@ def test_claude_on_paid_extra_usage_begins_no_second_attempt(
     repo: Repo, run: Runner
 ) -> None:
     night = run(
-        "claude", [on_extra_usage()], "--full-permissions", "--no-wait", **SUBSCRIPTION
+        "claude",
+        [on_extra_usage()],
+        "--full-permissions",
+        "--max-wait",
+        "0",
+        **SUBSCRIPTION,
     )
     assert (night.code, len(night.repo.records("start"))) == (75, 1), night.printed
     assert "--allow-overage" in night.stopped
