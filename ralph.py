@@ -231,7 +231,6 @@ def prompt(**given: Any) -> None:
     help="Replace a plan that you wrote or worked on; the old one is kept.",
 )
 @options.TIMEOUT
-@options.SANDBOX
 @options.WRAP
 @options.for_people
 def plan(briefs: tuple[str, ...], force: bool, **given: Any) -> int:
@@ -372,7 +371,7 @@ def doctor(probe: bool, **given: Any) -> int:
     """Find problems before the run.
 
     Takes every option of `ralph run`. Looks at the plan, limits, git, agents,
-    permissions, sandbox and disk, then runs setup, commit hooks and every check, as a
+    permissions and disk, then runs setup, commit hooks and every check, as a
     run would. Exits with 2 if it finds an error.
 
     \b
@@ -419,7 +418,6 @@ def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
 @options.PRD
 @click.argument("branches", metavar="[BRANCH ...]", nargs=-1)
 @options.CHECK
-@options.SANDBOX
 @options.WRAP
 @options.for_people
 def land(branches: tuple[str, ...], **given: Any) -> int:

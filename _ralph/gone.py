@@ -9,6 +9,7 @@ from _ralph.errors import BadInput
 from _ralph.model import Plan
 
 _WRAP = "--wrap, or `wrap` in the plan, runs agents and checks in a container or on a cluster"
+_BWRAP = "--wrap 'bwrap.sh {place}' does the same; the script is in examples/ of ralph's repository"
 _EVENTS = "the command of --notify is told of every event, and can pick: jq 'select(.event == \"blocked\")'"
 
 OPTIONS = {
@@ -16,14 +17,16 @@ OPTIONS = {
     "--launch-checks": _WRAP,
     "--no-wait": "use --max-wait 0",
     "--notify-on": _EVENTS,
+    "--sandbox": _BWRAP,
 }
 KEYS = {
     "launch": _WRAP,
+    "network": f"{_BWRAP}, and bwrap --unshare-net in it cuts the network",
     "notifyOn": _EVENTS,
     "branch": "use branchName",
     "limits.stuck": "six tasks blocked in a row end a run",
 }
-CONFINED = {"launch"}
+CONFINED = {"launch", "network"}
 """The keys that confined agents: without them a run must not begin."""
 
 # A variable RALPH_RUN_NAME stood for each of these options of `run`.
@@ -61,7 +64,11 @@ def keys_in(plan: Plan) -> list[str]:
 def refuse_variables(env: Mapping[str, str]) -> None:
     """BadInput if a variable is set that stood for an option: it may have been a limit,
     or have confined an agent."""
-    variables = {"RALPH_PRD": "--prd", "RALPH_PLAN_WRAP": "--wrap"}
+    variables = {
+        "RALPH_PRD": "--prd",
+        "RALPH_PLAN_SANDBOX": "--sandbox",
+        "RALPH_PLAN_WRAP": "--wrap",
+    }
     for name in _OPTIONS_WITH_VARIABLES.split():
         variable = f"RALPH_RUN_{name.upper().replace('-', '_')}"
         variables[variable] = f"--{name}"

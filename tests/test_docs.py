@@ -43,7 +43,7 @@ COMMANDS = sorted(
 )
 FOREIGN_OPTIONS = {
     "--dangerously-skip-permissions", "--init", "--launch", "--launch-checks", "--no-git", "--no-wait", "--notify-on", "--resume-failed",
-    "--skip-trust", "--userns",
+    "--sandbox", "--skip-trust", "--userns",
 }  # fmt: skip
 SKILLS = [
     f"skills/{path.parent.name}/SKILL.md"

@@ -21,6 +21,7 @@ from tests.scripts import MAKES, own
 KEYS: dict[str, tuple[dict[str, Any], dict[str, Any], int, str]] = {
     "launch": ({"launch": "ssh node7"}, {}, 2, "`launch` is gone: --wrap, or"),
     "launch of a task": ({}, {"launch": "ssh node7"}, 2, "`launch` is gone: --wrap"),
+    "network": ({"network": False}, {}, 2, "`network` is gone: --wrap 'bwrap.sh {place}'"),
     "notifyOn": ({"notifyOn": ["passed"]}, {}, 0, "`notifyOn` is gone: the command"),
     "branch": ({"branch": "mine"}, {}, 0, "`branch` is gone: use branchName"),
     "limits.stuck": ({"limits": {"stuck": 9}}, {}, 0, "`limits.stuck` is gone: six"),
@@ -28,6 +29,10 @@ KEYS: dict[str, tuple[dict[str, Any], dict[str, Any], int, str]] = {
 OPTIONS = {
     "--launch x": (2, "--launch is gone: --wrap, or `wrap` in the plan"),
     "--launch-checks x": (2, "--launch-checks is gone: --wrap, or"),
+    "--sandbox bwrap": (
+        2,
+        "--sandbox is gone: --wrap 'bwrap.sh {place}' does the same",
+    ),
     "--no-wait": (0, "--no-wait is gone: use --max-wait 0"),
     "--notify-on passed": (0, "--notify-on is gone: the command of --notify is told"),
 }

@@ -53,10 +53,9 @@ _PERMISSIONS = {
     "plain": ("ok", "your own command; it runs as given, and can do all that you can"),
     "read": ("ok", "read only"),
     "edit": ("ok", "edit; {}"),
-    "sandbox": ("ok", "full, inside ralph's sandbox"),
     "full": (
         "warning",
-        "full; it can do all that you can, and --sandbox bwrap (on Linux) would limit it",
+        "full; it can do all that you can, and --wrap would limit it",
     ),
 }
 """What an agent may do, and whether that is worth a warning."""
@@ -142,7 +141,7 @@ def _parts(run: Run, try_agents: bool) -> Iterator[tuple[str, Findings]]:
     yield "limits", _limits(run)
     yield "lock", _lock(run)
     yield "agent", _agents(run)
-    own = {"git": _git, "python": _python, "sandbox": _sandbox}
+    own = {"git": _git, "python": _python, "wrap": _wrap}
     for name, part in opening.PARTS.items():
         yield name, chain(_required(part, run), own[name](run) if name in own else ())
     yield "settings", _settings(run)
@@ -256,42 +255,12 @@ def _warnings(lines: Iterable[str]) -> Findings:
     return [("warning", line) for line in lines]
 
 
-def _sandbox(run: Run) -> Findings:
+def _wrap(run: Run) -> Findings:
     if run.places.prefix:
-        open = (
-            "" if run.plan.settings.get("network") is False else "; the network is open"
-        )
-        left = (
-            "; without `end`, what a killed run left there may stay"
-            if not run.settings.wrap[1]
-            else ""
-        )
-        more = open if run.options.sandbox else left
-        yield (
-            "ok",
-            f"setup, agents, hooks and checks run behind {run.places.prefix}{more}",
-        )
-        return
-    fails = ""
-    try:
-        with opening.sandbox(run).started(run.paths.root, None) as wrap:
-            argv, root = wrap(["true"], {}), run.paths.root
-            tried = run_process(
-                argv, cwd=root, env=os.environ, timeout=_PATIENCE, control=run.control
-            )
-        if tried.ended != "itself" or tried.exit:
-            fails = (
-                text.last_line(tried.tail)
-                or f"bwrap did not start `true` within {_PATIENCE:g} s"
-            )
-    except RalphError as error:
-        fails = str(error)
-    yield (
-        "ok",
-        f"off, and not possible here: {fails}"
-        if fails
-        else "off; --sandbox bwrap would work here",
-    )
+        left = "; without `end`, what a killed run left there may stay"
+        more = "" if run.settings.wrap[1] else left
+        said = f"setup, agents, hooks and checks run behind {run.places.prefix}{more}"
+        yield "ok", said
 
 
 def _disk(run: Run) -> Findings:
@@ -308,8 +277,8 @@ def _disk(run: Run) -> Findings:
 
 def _places(run: Run) -> Findings:
     """Setup in every place, and every check in the clean room, as a run does them."""
-    if layout.running(run.paths) or (run.options.sandbox and not run.places.prefix):
-        return  # they would disturb the loop, or run outside the sandbox
+    if layout.running(run.paths):
+        return  # they would disturb the loop
     yield "trying", "setup and every check, as a run would; that can take minutes"
     own = [check for task in run.plan.tasks if not task.passed for check in task.checks]
     checks = {check.command: check for check in (*run.plan.every_check, *own)}
@@ -612,10 +581,17 @@ def _permissions(run: Run, agent: Agent) -> Findings:
         )
         return
     level, means = _PERMISSIONS["plain" if agent.name == "plain" else agent.permissions]
+    if means.startswith("full") and not run.places.here:
+        level, means = "ok", "full, behind --wrap"
     own = agent.row.get("edit_means", "it works in this folder, inside its own sandbox")
     yield level, f"permissions: {means.format(own)}"
     needed = agent.row.get("root_needs") if agent.permissions == "full" else None
-    if needed and os.geteuid() == 0 and os.environ.get(needed) != "1":
+    if (
+        needed
+        and run.places.here
+        and os.geteuid() == 0
+        and os.environ.get(needed) != "1"
+    ):
         yield (
             "error",
             f"as root, {agent.name} refuses full permissions without {needed}=1",

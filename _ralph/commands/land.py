@@ -18,7 +18,7 @@ from _ralph.loop.behind import require_other_side
 from _ralph.loop.checking import checking
 from _ralph.loop.jobs import CheckJob
 from _ralph.loop.opening import end_left, open_prefix, read_run, require_git
-from _ralph.loop.options import Options, require_network
+from _ralph.loop.options import Options
 from _ralph.loop.run import Run
 from _ralph.loop.setup import require_setup
 from _ralph.loop.suite import compare, judged
@@ -142,7 +142,6 @@ def _make_ready(run: Run, onto: Branch) -> None:
     )
     run.places.branch = onto.name
     require_git(run.git)
-    require_network(run.plan, run.options)
     freeze_settings(run.git, run.paths.private)
     open_prefix(run)
     run.view.lines(end_left(run))

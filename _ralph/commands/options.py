@@ -123,11 +123,6 @@ TIMEOUT = click.option(
     show_default=True,
     help="End an agent after this time.",
 )
-SANDBOX = click.option(
-    "--sandbox",
-    type=click.Choice(["bwrap"]),
-    help="Run agents, checks, hooks and setup in bubblewrap.",
-)
 WRAP = click.option(
     "--wrap",
     metavar="WORDS",
@@ -233,7 +228,6 @@ RUN_OPTIONS = (
         is_flag=True,
         help="Let the agent do anything that you can do.",
     ),
-    SANDBOX,
     WRAP,
     click.option(
         "--no-awake", is_flag=True, help="Let the machine sleep during the run."

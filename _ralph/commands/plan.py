@@ -31,7 +31,7 @@ from _ralph.loop.behind import require_other_side
 from _ralph.loop.checking import retry_if_killed
 from _ralph.loop.jobs import CheckJob
 from _ralph.loop.opening import end_left, open_prefix, read_run, require_agent
-from _ralph.loop.options import Options, is_starter, require_network
+from _ralph.loop.options import Options, is_starter
 from _ralph.loop.roles import cut_off, json_objects, place_of_role, run_role
 from _ralph.loop.run import Run
 from _ralph.loop.setup import red_setup, setup_failed
@@ -84,7 +84,6 @@ def _plan(run: Run, brief: Mapping[str, str], source: str, force: bool) -> int:
     """The planning, alone on its plan; its exit status."""
     run.notices += run.journal.open()
     layout.note_plan(run.paths)
-    require_network(run.plan, run.options)
     freeze_settings(run.git, run.paths.private)
     if not force:
         _may_replace(run)

@@ -85,7 +85,7 @@ def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
         git(folder, "init", "-q")
         level = "read" if "read" in agent.row["permissions"] else agent.permissions
         names = {"RALPH_TASK_ID": "probe", "RALPH_ITERATION": "0", "RALPH_ATTEMPT": "0"}
-        with run.places.entered(folder, agent) as wrap:
+        with run.places.entered(folder) as wrap:
             return registry.run_agent(
                 replace(agent, permissions=level),
                 resource("templates/probe.md").read_text("utf-8"),

@@ -173,13 +173,8 @@ def _headline(run: Run) -> str:
     )
     to_do = f"{sum(not task.passed for task in tasks)} of {text.count(len(tasks), 'task')} to do"
     named = ", then ".join(text.one_line(agent.command, 160) for agent in agents)
-    plain = all(agent.name == "plain" for agent in agents)
-    permissions = run.settings.permissions.replace("sandbox", "full") + " permissions"
-    may = (
-        ""
-        if plain
-        else f" with {permissions}{' in a sandbox' * bool(run.options.sandbox)}"
-    )
+    known = [agent for agent in agents if agent.name != "plain"]
+    may = f" with {known[0].permissions} permissions" if known else ""
     used = limits_words(limits.used(run.limits, run.history), "this run")
     until = f", until {run.options.until}" if run.options.until else ""
     return f"{to_do} on branch {run.branch.name} | {named}{may} | {used}{until}"

@@ -30,9 +30,8 @@ from _ralph.loop.supply import Supply
 from _ralph.loop.train import Train
 from _ralph.loop.view import View
 from _ralph.model import Paths, Plan
-from _ralph.process.prefix import Given, words_of
+from _ralph.process.prefix import Prefix, words_of
 from _ralph.process.process import Control
-from _ralph.process.sandbox import Bubblewrap, bubblewrap
 from _ralph.state import edit, limits, prd
 from _ralph.state.history import History, RunHistory, replay
 from _ralph.state.layout import (
@@ -41,7 +40,6 @@ from _ralph.state.layout import (
     note_queue,
     own_branch,
     read_state,
-    state_folder,
 )
 from _ralph.state.records import Journal
 
@@ -52,7 +50,6 @@ RUNNER_FILES = {
 }
 """Patterns of files that decide what a runner does. They are protected before there are
 any."""
-_ALTERNATE = "alternate: "
 
 
 def open_run(options: Options, control: Control, view: View, run_id: str) -> Run:
@@ -298,36 +295,14 @@ def open_prefix(run: Run) -> list[str]:
     """Make what stands before each command, if anything does. BadInput for words that
     nobody can run."""
     words, end = run.settings.wrap
-    noted, git = run.paths.private / "behind", run.git
-    if words and run.options.sandbox:
-        raise BadInput(
-            "--sandbox bwrap and --wrap exclude each other: choose one; a prefix can be a sandbox"
-        )
     if words:
-        ending = words_of(end, "wrap.end") if end else ()
-        run.places.prefix = Given(
-            noted, words_of(words, "wrap"), ending, git.common / "objects"
+        run.places.prefix = Prefix(
+            noted=run.paths.private / "behind",
+            run=words_of(words, "wrap"),
+            ending=words_of(end, "wrap.end") if end else (),
+            objects=run.git.common / "objects",
         )
-    if run.options.sandbox:
-        run.places.prefix = sandbox(run)
     return []
-
-
-def sandbox(run: Run) -> Bubblewrap:
-    """The sandbox of a run. BadInput without bubblewrap."""
-    run.paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
-    hidden = (run.paths.root, run.git.common, state_folder(), run.paths.places)
-    counted = run.git("count-objects", "-v").splitlines()
-    others = [
-        Path(line[len(_ALTERNATE) :]) for line in counted if line.startswith(_ALTERNATE)
-    ]
-    objects = (
-        run.git.common / "objects",
-        *run.git.common.glob("modules/**/objects"),
-        *others,
-    )
-    network = run.plan.settings.get("network") is not False
-    return bubblewrap(hidden, objects, run.agents.rows, run.paths.private, network)
 
 
 PARTS: Mapping[str, Callable[[Run], list[str]]] = {
@@ -335,7 +310,7 @@ PARTS: Mapping[str, Callable[[Run], list[str]]] = {
     "git": require_repository,
     "protect": unprotected,
     "python": require_own_files,
-    "sandbox": open_prefix,
+    "wrap": open_prefix,
 }
 """What a run needs beside its agents, part by part: each raises what is wrong, and
 returns warnings."""

@@ -36,7 +36,6 @@ class Options:
     branch: str | None = None
     allow_overage: bool = False
     full_permissions: bool = False
-    sandbox: str | None = None
     wrap: str | None = None
     no_awake: bool = False
     notify: str | None = None
@@ -65,17 +64,9 @@ def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
             f"{paths.prd.name} has only the example that `ralph init` wrote; edit it, or: "
             f"ralph plan brief.md, or: ralph add 'TITLE' --check 'COMMAND'"
         )
-    require_network(plan, options)
     if (unproved := prd.unproved(plan)) and not options.judge:
         raise BadInput(_no_checks(paths, plan, unproved, options.prd))
     return plan
-
-
-def require_network(plan: Plan, options: Options) -> None:
-    """BadInput if the plan forbids the network and there is no sandbox to enforce
-    it."""
-    if plan.settings.get("network") is False and not options.sandbox:
-        raise BadInput(f"{plan.path.name}: network: false needs --sandbox bwrap")
 
 
 def validated(plan: Plan, options: Options) -> Plan:

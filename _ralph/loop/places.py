@@ -15,7 +15,6 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.agents import registry
-from _ralph.agents.registry import Agent
 from _ralph.agents.surroundings import in_place, shared_caches, told_far
 from _ralph.git import patterns
 from _ralph.git.git import BULK, Git, nul
@@ -164,15 +163,13 @@ class Places:
         return not self.settings.wrap[0]
 
     @contextlib.contextmanager
-    def entered(self, place: Path, agent: Agent | None = None) -> Iterator[Wrap]:
-        """What makes of a command, or of that of an `agent`, the one that runs it in a
-        place: behind the prefix, if there is one. For one process: what it leaves there
-        is ended."""
+    def entered(self, place: Path) -> Iterator[Wrap]:
+        """What makes of a command the one that runs it in a place: behind the prefix,
+        if there is one. For one process: what it leaves there is ended."""
         if self.prefix is None:
             yield lambda argv, _: [*argv]
             return
-        config = None if agent is None else agent.row.get("config", [])
-        with self.prefix.started(place, config) as wrap:
+        with self.prefix.started(place) as wrap:
             safe = {"GIT_CONFIG_SYSTEM": str(place / ".git" / ANYBODY_S)}
             yield lambda argv, env: wrap(argv, told_far(env) | safe)
 

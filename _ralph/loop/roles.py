@@ -112,7 +112,7 @@ def run_role(
         max(run.ends - time.time(), 1.0),
         min(run.options.agent_timeout, share.seconds),
     )
-    with run.places.entered(cwd, agent) as wrap:
+    with run.places.entered(cwd) as wrap:
         result = registry.run_agent(
             agent,
             prompt,

@@ -65,14 +65,8 @@ class Settings:
 
     @property
     def permissions(self) -> str:
-        """What agents may do; inside ralph's own sandbox, all that it allows."""
-        return (
-            "sandbox"
-            if self.options.sandbox
-            else "full"
-            if self.options.full_permissions
-            else "edit"
-        )
+        """What agents may do."""
+        return "full" if self.options.full_permissions else "edit"
 
     @property
     def wrap(self) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import re
 import shlex
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from _ralph import files, text
@@ -29,35 +29,32 @@ _GIVE_BACK = 'set -- "$1" $(ls -nd "$1"); chown -Rh "$4" "$1"'
 
 @dataclass(frozen=True)
 class Prefix:
-    """What stands before a command: a kind of prefix says its words, and how what they
-    started is ended. Every process has an id, noted in the folder `noted` with the pid
-    of who started it, until it is ended. `foreign` says that what it makes may be
-    another user's."""
+    """What stands before a command: the words `run`, and those of `ending`, which end
+    what is left of a process, if there are any. `objects` is home's object store,
+    without which no git works on the other side. Every process has an id, noted in the
+    folder `noted` with the pid of who started it, until it is ended. `foreign` says
+    that what it makes may be another user's."""
 
     noted: Path
-    foreign: bool = field(default=True, kw_only=True)
+    run: tuple[str, ...]
+    ending: tuple[str, ...]
+    objects: Path
+    foreign: bool = True
 
-    def words(self, place: Path, own: str, config: Sequence[str] | None) -> list[str]:
-        """The words for the process `own` in `place`; `config` names an agent's
-        configuration, if it is one."""
-        raise NotImplementedError
-
-    def end(self, place: Path, own: str) -> str:
-        """End what is left of a process on the other side; what went wrong, if anything
-        did."""
-        raise NotImplementedError
+    def __str__(self) -> str:
+        return f"the prefix {shlex.join(self.run)!r}"
 
     @contextlib.contextmanager
-    def started(self, place: Path, config: Sequence[str] | None) -> Iterator[Wrap]:
-        """For one process in `place`, of the agent with this `config`, if it is one.
-        When it has ended, whatever of it is still on the other side is ended, too."""
+    def started(self, place: Path) -> Iterator[Wrap]:
+        """For one process in `place`. When it has ended, whatever of it is still on the
+        other side is ended, too."""
         own = f"ralph-{uuid.uuid4().hex[:12]}"
         self.end_left(lambda pid: not alive([pid]))  # of a worker that was killed
         self.noted.mkdir(parents=True, exist_ok=True)
         (self.noted / own).write_bytes(os.fsencode(f"{os.getpid()}\n{place}"))
         try:
             yield lambda argv, env: [
-                *self.words(place, own, config), "env", *(f"{key}={env[key]}" for key in env), *argv
+                *self._filled(self.run, place, own), "env", *(f"{key}={env[key]}" for key in env), *argv
             ]  # fmt: skip
         finally:
             self._end(
@@ -86,34 +83,15 @@ class Prefix:
         return lines
 
     def _end(self, own: str, place: Path) -> str:
-        failed = self.end(place, own)
-        files.clear(self.noted / own)
-        return failed
-
-
-@dataclass(frozen=True)
-class Given(Prefix):
-    """The words that a person gave, and those of the command that ends what they
-    started, if there is one. `objects` is home's object store, without which no git
-    works on the other side."""
-
-    run: tuple[str, ...]
-    ending: tuple[str, ...]
-    objects: Path
-
-    def __str__(self) -> str:
-        return f"the prefix {shlex.join(self.run)!r}"
-
-    def words(self, place: Path, own: str, config: Sequence[str] | None) -> list[str]:
-        return self._filled(self.run, place, own)
-
-    def end(self, place: Path, own: str) -> str:
+        """End what is left of a process on the other side; what went wrong, if anything
+        did."""
         failed = (
             self._call(self._filled(self.ending, place, own)) if self.ending else ""
         )
         if self.foreign and os.getuid() and _has_foreign(place):
             give = ("/bin/sh", "-c", _GIVE_BACK, "sh", str(place))
             failed = self._call([*self._filled(self.run, place, own), *give]) or failed
+        files.clear(self.noted / own)
         return failed
 
     def _call(self, words: Sequence[str]) -> str:

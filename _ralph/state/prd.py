@@ -30,7 +30,7 @@ SETTINGS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("limits", "budget", "agents"), (dict,)),
     **dict.fromkeys(("agent", "protect", "keep"), (list, str)),
     **dict.fromkeys(("setup", "wrap"), (str, dict)),
-    **dict.fromkeys(("network", "allowOverage"), (bool,)),
+    "allowOverage": (bool,),
 }
 
 STATE_KEYS = {

@@ -21,8 +21,8 @@ import pytest
 
 from _ralph.commands.probe import cron_environment
 from tests.conftest import ROOT, Repo, sample
-from tests.process.test_sandbox import works
 from tests.scripts import own
+from tests.test_bwrap import WRAP, needs_bwrap
 
 OWN = {"checks": ["test -f T1.txt"]}
 WORKS = "P(f'{task}.txt').touch()"
@@ -67,7 +67,6 @@ TROUBLES: dict[str, tuple[str, list[str], str]] = {
     "an agent with a quote": ("", ["--agent", "it's"], "cannot be split"),
     "no such judge": ("", ["--judge", "no-such-judge"], "not on PATH"),
     "a check that cannot run": ("", ["--check", "no-such-program --x"], "cannot run here"),
-    "a network that stays open": (r"perl -0pi -e 's/\{/{\"network\": false,/' prd.json", [], "--sandbox bwrap"),
 }  # fmt: skip
 
 
@@ -85,7 +84,7 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(
     wrong = errors(done)
     assert len(wrong) == bool(said), done.stdout
     assert said in "".join(wrong)
-    for part in ("disk: ", "sandbox: ", *([] if "--agent" in words else ["agent: "])):
+    for part in ("disk: ", *([] if "--agent" in words else ["agent: "])):
         assert any(line.startswith(part) for _, line in found(done)), part
     assert ("\nevery night: " in done.stdout) == (not said)
     assert "notes" in name or not (repo.path / "progress.txt").exists()
@@ -165,13 +164,13 @@ def test_a_closed_pipe_is_no_trouble(repo: Repo) -> None:
     assert done.stderr == "" and done.stdout.startswith(("warning", "trying"))
 
 
-@pytest.mark.skipif(bool(works()), reason=works())
+@needs_bwrap
 def test_checks_run_where_a_run_would_run_them(repo: Repo) -> None:
     place = Path("/var/tmp") / f".ralph-test-{os.getpid()}"  # read-only inside
     repo.plan({"checks": [f"touch {place}"]})
     try:
         assert says(
-            repo.ralph("doctor", "-v", "--agent", "true", "--sandbox", "bwrap"),
+            repo.ralph("doctor", "-v", "--agent", "true", *WRAP),
             "ok",
             "red now",
         )
@@ -179,22 +178,6 @@ def test_checks_run_where_a_run_would_run_them(repo: Repo) -> None:
         assert says(repo.ralph("doctor", "-v", "--agent", "true"), "ok", "green now")
     finally:
         place.unlink(missing_ok=True)
-
-
-@pytest.mark.skipif(bool(works()), reason=works())
-def test_a_sandbox_that_cannot_be_is_an_error_and_no_check_runs_outside_of_it(
-    repo: Repo,
-) -> None:
-    repo.plan({"checks": ["touch ../ran"]})
-    repo.tool("bwrap", "echo no namespaces >&2; exit 1")
-    done = repo.ralph("doctor", "-v", "--agent", "true", "--sandbox", "bwrap")
-    assert len(errors(done)) == 1 and "no namespaces" in errors(done)[0]
-    assert not (repo.outside / "ran").exists()
-    assert says(
-        repo.ralph("doctor", "-v", "--agent", "true"),
-        "ok",
-        "off, and not possible here",
-    )
 
 
 def test_full_permissions_as_root_need_what_the_row_says(repo: Repo) -> None:
@@ -829,12 +812,12 @@ def test_a_login_in_the_keychain_is_known_and_not_promised_to_cron(
     )
 
 
-@pytest.mark.skipif(bool(works()), reason=works())
+@needs_bwrap
 def test_a_probe_in_the_sandbox_cannot_write_into_the_workspace(repo: Repo) -> None:
     repo.plan(OWN)
     script = f"cat > /dev/null; touch {repo.path}/there; touch here && ! test -e {repo.path}/a.txt"
     agent = f"/bin/sh -c {shlex.quote(script)}"
-    done = repo.ralph("doctor", "-v", "--agent", agent, "--sandbox", "bwrap", "--probe")
+    done = repo.ralph("doctor", "-v", "--agent", agent, *WRAP, "--probe")
     assert (
         says(done, "ok", "as cron starts it, answered")
         and not (repo.path / "there").exists()

@@ -279,7 +279,7 @@ REFUSED: dict[str, tuple[Callable[[Repo], object], str, str]] = {
     "its plan is gone": (lambda r: (r.path / "plans/y/prd.json").unlink(), "ralph/y", "no known plan lands on ralph/y"),
     "no plan here": (lambda r: None, "", "prd.json; cd to your project, name its plan with --prd, or start one here: ralph init"),
     "another repository's": (lambda r: Repo(r.outside / "b").plan({}), "ralph/x --prd ../b/repo/prd.json", "is a plan of another repository"),
-    "network: false": (lambda r: plan(r, "x", network=False), "ralph/x", "network: false needs --sandbox bwrap"),
+    "network: false": (lambda r: plan(r, "x", network=False), "ralph/x", "`network` is gone: --wrap"),
 }  # fmt: skip
 
 

@@ -16,7 +16,6 @@ from _ralph.loop import exact
 from _ralph.loop.places import Places, first_word
 from _ralph.loop.room import Room
 from _ralph.model import Check, Setup
-from _ralph.process.sandbox import CACHE
 from _ralph.state.layout import logs_folder
 from tests.conftest import Repo, sample, within
 from tests.git.test_branch import work_on
@@ -138,23 +137,6 @@ def test_nothing_that_a_refused_candidate_had_setup_make_stays(project: Repo) ->
         made = room_of(project, setup)
         assert made.prepare(commit, "0001") is None
         assert sorted(path.name for path in (made.path / "deps").iterdir()) == there
-
-
-def test_the_cache_that_a_room_has_in_a_sandbox_goes_with_it(project: Repo) -> None:
-    setup = Setup(SETUP, ("*.lock",))
-    first = head(project)
-    made = room_of(project, setup)
-    made.prepare(first, "0001")
-    marks = []
-    for name in (made.path.name, "work-1"):
-        cache = made.place.index.with_name(CACHE) / name  # as the sandbox makes it
-        cache.mkdir(parents=True)
-        marks.append(cache / "left by a check")
-        marks[-1].touch()
-    made.prepare(work_on(project, first, "src.js"), "0002")
-    assert marks[0].exists()
-    made.prepare(work_on(project, first, "yarn.lock"), "0003")
-    assert [mark.exists() for mark in marks] == [False, True]
 
 
 def test_a_setup_that_is_red_runs_once_more_and_is_said(project: Repo) -> None:

@@ -35,7 +35,7 @@ Opened = Callable[..., Run]
         (
             {"tasks": [{"title": "a", "checks": ["true"]}], "network": False},
             {},
-            "needs --sandbox",
+            "`network` is gone: --wrap",
         ),
         (
             {"tasks": [{"id": "a", "title": "a", "checks": ["true"]}]},

@@ -208,12 +208,6 @@ def test_a_program_that_is_only_on_the_other_side_is_found_there(
     assert code == 0, printed
 
 
-def test_it_excludes_the_sandbox(repo: Repo) -> None:
-    repo.plan(OWN)
-    done = repo.ralph("run", "--agent", "true", "--wrap", "env", "--sandbox", "bwrap")
-    assert done.returncode == 2 and "exclude each other" in done.stderr
-
-
 def wait_for(seen: Any, seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while not seen():

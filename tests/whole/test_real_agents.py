@@ -40,6 +40,7 @@ from tests.model_server import (
     results_in,
     tools_of,
 )
+from tests.test_bwrap import changed
 
 pytestmark = pytest.mark.agents
 PLAN = """{
@@ -400,7 +401,10 @@ def test_a_task_passes_inside_the_sandbox(name: str, repo: Repo, run: Runner) ->
         pytest.skip(
             "it is installed below /tmp, which is another one inside the sandbox"
         )
-    night = run(name, [hello(repo), Say("done")], "--sandbox", "bwrap")
+    # its settings are below HOME, where a person would name them
+    own = ".claude .claude.json .codex .gemini .config .local .pi"
+    words = (*changed(repo, "writable", own), "--full-permissions")
+    night = run(name, [hello(repo), Say("done")], *words)
     assert night.code == 0, night.printed
     assert repo.landed("hello.txt", "ralph/hello") == "hello\n"
     assert night.summary["tokens"]["input"] > 0
