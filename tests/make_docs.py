@@ -24,7 +24,7 @@ HEAD = """\
 
 This page is generated from `prd.schema.json` (`python -m tests.make_docs`). `ralph init` puts a copy into `.ralph/` and names it in the plan, `"$schema": ".ralph/prd.schema.json"`: editors that support JSON Schema complete and validate the plan. In a clone, or after an upgrade, `ralph init` writes that copy again.
 
-A plan needs only a list of tasks and, for each open task, a check: its own or one of the plan. Unknown keys are kept and shown to the agent. An invalid plan is refused with the location of the error and what was expected. [plan.md](plan.md) has examples.
+A plan needs only a list of tasks and, for each open task, a check: its own or one of the plan. Unknown keys are kept and shown to the agent; one that is nearly a known key (`cheks`) is refused. An invalid plan is refused with the location of the error and what was expected. [plan.md](plan.md) has examples.
 """
 
 ALIASES = """\

@@ -32,7 +32,7 @@ from _ralph.loop.view import View
 from _ralph.model import Paths, Plan
 from _ralph.process.prefix import Prefix, words_of
 from _ralph.process.process import Control
-from _ralph.state import edit, limits, prd
+from _ralph.state import edit, limits
 from _ralph.state.history import History, RunHistory, replay
 from _ralph.state.layout import (
     locate,
@@ -121,8 +121,8 @@ def require_agent(run: Run, agent: Agent) -> list[str]:
 
 
 def try_plan(run: Run) -> list[str]:
-    """Warnings of keys that are misspelt, or stand in the wrong place. BadInput for a
-    template of prompts or commit messages that cannot be rendered."""
+    """Warnings of keys and options that are gone. BadInput for a template of prompts or
+    commit messages that cannot be rendered."""
     where = f"{run.paths.prd.name}: commit"
     for task in run.plan.tasks:
         if not task.passed:
@@ -134,7 +134,7 @@ def try_plan(run: Run) -> list[str]:
             f"there is no prompt template {template}; `ralph init --eject` writes one to start from"
         )
     compile_prompt(template)
-    said = [*run.options.warnings, *gone.keys_in(run.plan), *prd.misspelt(run.plan)]
+    said = [*run.options.warnings, *gone.keys_in(run.plan)]
     jobs, rooms = run.settings.jobs, run.limits.rooms
     if rooms > jobs and not run.options.once:
         tasks = (

@@ -104,10 +104,9 @@ def _no_checks(paths: Paths, plan: Plan, unchecked: list[str], given: Path) -> s
         if len(unchecked) == len(plan.tasks)
         else f"{unchecked[0]} has none"
     )
-    hints = "".join(f"\n{hint}" for hint in prd.misspelt(plan))
     return (
         f"{paths.prd.name}: there are no checks, so nothing could prove that a task is done "
         f"({which}). {source}:\n\n"
         f"    {command_line('run', given, words)}\n\n"
-        f'or write them under "checks" in {paths.prd.name}{hints}'
+        f'or write them under "checks" in {paths.prd.name}'
     )

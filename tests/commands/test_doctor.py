@@ -411,13 +411,12 @@ def told_by_both(repo: Repo, *several: str, level: str = "warning") -> bool:
     return says(doctor, level, several[0])
 
 
-def test_keys_that_are_misspelt(repo: Repo) -> None:
-    repo.plan({"cheks": ["true"]}, protects=["a"], checks=["false"])
-    assert told_by_both(
-        repo,
-        "the plan has 'protects', which is not read; is 'protect' meant?",
-        "T1 has 'cheks', which is not read; is 'checks' meant?",
-    )
+def test_a_key_that_is_misspelt_is_an_error_of_both(repo: Repo) -> None:
+    repo.plan({"cheks": ["true"]}, checks=["false"])
+    said = "prd.json: T1: 'cheks' is unknown; is 'checks' meant?"
+    assert said in "".join(errors(repo.ralph("doctor", "-v", "--agent", "true")))
+    run = repo.ralph("run", "--agent", "true")
+    assert run.returncode == 2 and said in run.stderr
 
 
 @pytest.mark.parametrize("setup", [None, "true"])

@@ -407,12 +407,8 @@ def test_a_program_is_named_from_where_one_stands(repo: Repo) -> None:
     (repo.path.parent / "prd.json").write_text(
         '{"checks": ["true"], "tasks": [{"title": "x"}]}'
     )
-    assert (
-        repo.ralph(
-            "run", "--prd", "../prd.json", RALPH_RUN_AGENT="./agent.sh -x"
-        ).returncode
-        == 0
-    )
+    words = ("run", "--prd", "../prd.json", "--agent", "./agent.sh -x")
+    assert repo.ralph(*words).returncode == 0
 
 
 @pytest.mark.parametrize("odd", ["a\0b", "a\ud83d"], ids=["NUL", "half a pair"])
