@@ -87,7 +87,7 @@ def examine(
         echo(f"\n{found}; fix that, then run `ralph doctor` again")
         return Exit.USAGE
     echo(f"\nno errors, {text.count(warnings, 'warning')} (-v says what is fine)")
-    echo(f"to start it: {summary.command_line('run', options.prd, options.words)}")
+    echo(f"to start it: {summary.command_line('run', options.prd)}")
     echo(f"every night: `crontab -e`, with this line\n{crontab_line(options)}")
     return Exit.COMPLETE
 
@@ -99,8 +99,6 @@ def crontab_line(options: Options) -> str:
     words = [program, "run"]
     if program.endswith(".py"):
         words.insert(0, sys.executable)
-    if "RALPH_PRD" in os.environ:
-        words += ["--prd", str(options.prd)]
     if not options.until:
         words += ["--until", "07:00"]
     words += [word for word in sys.argv[2:] if word not in _DOCTORS_OWN]

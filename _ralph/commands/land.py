@@ -23,7 +23,7 @@ from _ralph.model import Check, CheckResult
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal
 from _ralph.state import layout, lock
-from _ralph.state.options import Options, require_network
+from _ralph.state.options import Options
 from _ralph.state.records import Landed
 
 
@@ -124,7 +124,6 @@ def _make_ready(loop: Loop, onto: Branch) -> None:
     loop.branch = replace(onto, git=git, plan=loop.paths.private.name)
     loop.places.branch = onto.name
     require_git(loop.git)
-    require_network(loop.plan, loop.options)
     freeze_settings(loop.git, loop.paths.private)
     open_prefix(loop.places)
     loop.view.lines(end_left(loop.places))

@@ -409,7 +409,7 @@ def note_wait(loop: Loop, agent: Agent) -> None:
     unavailable = loop.agents.unavailable(agent)
     if unavailable.reset == NEVER:
         raise Stop("unavailable", f"the agent cannot run: {unavailable.reason}")
-    if loop.limits.max_wait == 0 or loop.options.once:
+    if not loop.settings.waits:
         raise Stop("limited", f"no attempt can be made now: {unavailable.reason}")
     now, waited = time.time(), loop.history.this_run.waited
     at = min(loop.agents.back_at(agent), loop.ends)

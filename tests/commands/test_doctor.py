@@ -20,6 +20,7 @@ import pytest
 import ralph
 from tests.conftest import ROOT, Repo, sample
 from tests.scripts import own
+from tests.test_bwrap import WRAP, needs_bwrap
 
 OWN = {"checks": ["test -f T1.txt"]}
 WORKS = "P(f'{task}.txt').touch()"
@@ -153,6 +154,22 @@ def test_a_closed_pipe_is_no_trouble(repo: Repo) -> None:
         timeout=60,
     )
     assert done.stderr == "" and done.stdout.startswith(("warning", "trying"))
+
+
+@needs_bwrap
+def test_checks_run_where_a_run_would_run_them(repo: Repo) -> None:
+    place = Path("/var/tmp") / f".ralph-test-{os.getpid()}"  # read-only inside
+    repo.plan({"checks": [f"touch {place}"]})
+    try:
+        assert says(
+            repo.ralph("doctor", "-v", "--agent", "true", *WRAP),
+            "ok",
+            "red now",
+        )
+        assert not place.exists()
+        assert says(repo.ralph("doctor", "-v", "--agent", "true"), "ok", "green now")
+    finally:
+        place.unlink(missing_ok=True)
 
 
 NODE = {
@@ -369,13 +386,12 @@ def told_by_both(repo: Repo, *several: str, level: str = "warning") -> bool:
     return says(doctor, level, several[0])
 
 
-def test_keys_that_are_misspelt(repo: Repo) -> None:
-    repo.plan({"cheks": ["true"]}, protects=["a"], checks=["false"])
-    assert told_by_both(
-        repo,
-        "the plan has 'protects', which is not read; is 'protect' meant?",
-        "T1 has 'cheks', which is not read; is 'checks' meant?",
-    )
+def test_a_key_that_is_misspelt_is_an_error_of_both(repo: Repo) -> None:
+    repo.plan({"cheks": ["true"]}, checks=["false"])
+    said = "prd.json: T1: 'cheks' is unknown; is 'checks' meant?"
+    assert said in "".join(errors(repo.ralph("doctor", "-v", "--agent", "true")))
+    run = repo.ralph("run", "--agent", "true")
+    assert run.returncode == 2 and said in run.stderr
 
 
 @pytest.mark.parametrize("setup", [None, "true"])
@@ -448,7 +464,7 @@ def test_a_variable_that_an_agent_needs_is_missed_before_it_is_started(
     repo.program("agent", "touch started")
     repo.plan({"checks": ["test -e started"]}, agents={"glm": row})
     repo.commit("agent")
-    words = ("--agent", "glm", "--full-permissions", "--no-wait")
+    words = ("--agent", "glm", "--full-permissions", "--max-wait", "0")
     missing = "the agent 'glm' needs MY_URL, which is not set; export it"
     doctor = repo.ralph("doctor", *words)
     assert doctor.returncode == 2 and missing in doctor.stdout, doctor.stdout
@@ -477,11 +493,6 @@ def test_a_key_that_is_billed_wants_a_bound(repo: Repo) -> None:
     )
     assert not says(
         repo.ralph("doctor", "-v", "--max-usd", "5", MINE_KEY="k"), "warning", words
-    )
-    assert not says(
-        repo.ralph("doctor", "-v", MINE_KEY="k", RALPH_RUN_MAX_USD="5"),
-        "warning",
-        words,
     )
     assert says(
         repo.ralph("doctor", "-v", "--agent", "env MINE_KEY=k mine"), "warning", words
@@ -530,7 +541,8 @@ def test_what_is_used_of_the_limits_and_a_budget_that_is_spent(repo: Repo) -> No
     [
         "--task NO-SUCH",
         "--until 25:00",
-        "--max-hours 0h",
+        "--max-hours 0",
+        "--max-hours 90m",
         "--max-hours x",
         "--max-hours inf",
         "--max-usd nan",

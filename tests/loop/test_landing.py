@@ -133,7 +133,7 @@ def test_a_mark_follows_its_task_through_what_a_person_edits_meanwhile(
 def test_a_plan_that_somebody_saves_during_an_edit_is_examined(
     repo: Repo, run: Run, saved: tuple[str, object]
 ) -> None:
-    """The second one no run without a sandbox could use."""
+    """The second one no run could use."""
     key, value = saved
     theirs = {**json.loads(repo.read("prd.json")), "project": "renamed", key: value}
     repo.write("prd.json", json.dumps(theirs))

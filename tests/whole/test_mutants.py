@@ -410,7 +410,7 @@ def broken_turns(repo: Repo, sabotage: str) -> set[str]:
             limits={"attempts": 2},
             **more,
         )
-        codes.append(repo.ralph("run", "--no-wait", first=sabotage).returncode)
+        codes.append(repo.ralph("run", "--max-wait", "0", first=sabotage).returncode)
         return [line.split()[1] for line in calls(repo)[before:]]
 
     codes: list[int] = []
