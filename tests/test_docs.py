@@ -35,7 +35,6 @@ from _ralph.state.limits import NONE, Limits
 from _ralph.state.records import AttemptEnded
 from _ralph.state.summary import Running, Worker
 from tests import make_docs, transcript
-from tests.conftest import Repo
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")

@@ -75,6 +75,8 @@ def known_tasks(
     from _ralph.state import prd
 
     with contextlib.suppress(RalphError, OSError):
+        from pathlib import Path
+
         plan = prd.load(ctx.params.get("prd") or Path("prd.json"))
         return [task.id for task in plan.tasks if task.id.startswith(incomplete)]
     return []
@@ -121,7 +123,7 @@ TASK = click.option(
 )
 PROMPT = click.option(
     "--prompt",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
+    type=FilePath(exists=True, dir_okay=False, resolve_path=True),
     help="Use your own prompt template.",
 )
 TIMEOUT = click.option(

@@ -24,9 +24,9 @@ from tests.scripts import (
     MAKES,
     WAYS,
     kinds,
+    loop_of,
     own,
     until,
-    loop_of,
 )
 
 
