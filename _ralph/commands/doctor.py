@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shlex
@@ -20,7 +19,7 @@ from pathlib import Path
 from _ralph import text
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
-from _ralph.commands import detect, init, probe
+from _ralph.commands import init, probe
 from _ralph.commands.options import ENGINES
 from _ralph.errors import Exit, RalphError, StopNow, translate
 from _ralph.git.git import BULK, freeze_settings
@@ -38,7 +37,7 @@ from _ralph.loop.results import up_to
 from _ralph.loop.run import Run
 from _ralph.loop.setup import red_setup, setup_failed
 from _ralph.loop.view import View
-from _ralph.model import CheckResult, Finding, Findings, Json, Plan, Setup
+from _ralph.model import CheckResult, Finding, Findings, Json, Plan
 from _ralph.process.process import Control, run_process
 from _ralph.show.live import Terminal
 from _ralph.state import facts, layout, limits, lock, prd
@@ -193,7 +192,7 @@ def _settings(run: Run) -> Findings:
         )
         yield (
             "warning",
-            f"{unseen}; name in {init.INCLUDE} what they need, or let `ralph init` do it",
+            f"{unseen}; name in {init.INCLUDE} what they need",
         )
 
 
@@ -348,7 +347,7 @@ def _places(run: Run) -> Findings:
         f"agents work in {run.paths.workspace()}{more}, checks run in {run.paths.room}{green}",
     )
     if setup and not setup.when and heard.seconds >= 1:
-        yield "now", _slow(setup, heard.seconds, run.paths.root)
+        yield "now", _slow(heard.seconds)
     for result in checked.checks:
         yield _judged(run, result)
     yield from suites
@@ -439,13 +438,9 @@ class _Setups(View):
         return f" ({self.seconds:.1f} s)" if self.seconds else ""
 
 
-def _slow(setup: Setup, seconds: float, root: Path) -> str:
+def _slow(seconds: float) -> str:
     """What would make a setup without `when` run less often."""
-    proposed = detect.Project(root).setup
     slow = f"setup takes {seconds:.1f} s, and runs again for each attempt and each candidate"
-    if proposed and proposed.when and proposed.run == setup.run:
-        wanted = json.dumps(detect.as_json(proposed), ensure_ascii=False)
-        return f'{slow}; as it depends on a few files alone, write "setup": {wanted}'
     return f"{slow}; if it depends on a few files alone, name them in its `when`"
 
 
@@ -498,14 +493,6 @@ def _judged(run: Run, result: CheckResult) -> Finding:
         "VIRTUAL_ENV"
     ):
         lacks += " (checks run without ralph's own virtual environment)"
-    hint = (
-        None
-        if run.plan.setup
-        else detect.setup_hint(result.tail, result.exit, run.paths.root)
-    )
-    if hint:
-        level, words = hint
-        return level, f"{lacks}; {words}"
     for_all = result.command in {check.command for check in run.plan.checks}
     if result.missing:
         return "error" if for_all else "warning", cannot_start(result)

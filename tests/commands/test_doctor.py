@@ -306,12 +306,8 @@ NODE = {
 LACKING: dict[str, tuple[dict[str, str], str, str, str, str]] = {
     "no program": ({}, "", "no-such-tool --x", "error", "install it, or let `setup` do it"),
     "not executable": ({"tool": "#!/bin/sh"}, "", "./tool", "error", "install it, or let `setup` do it"),
-    "no program, and a setup for it": (NODE, "", "no-such-tool", "error", '"setup": "npm ci" in the plan'),
-    "no module of Python": ({"requirements.txt": "No-Such-Module"}, "", f"{sys.executable} -c 'import no_such_module'", "error", '"setup": "'),
-    "no module of node": (NODE, "", "echo \"Error: Cannot find module 'left-pad'\"; exit 1", "error", '"setup": "npm ci" in the plan'),
-    "no package of node, told by a task": (NODE, "", "own: echo \"Cannot find package 'left-pad'\"; exit 1", "error", '"setup": "npm ci" in the plan'),
+    "no program, and a setup for it": (NODE, "", "no-such-tool", "error", "install it, or let `setup` do it"),
     "lacking all the same": (NODE, "true", "no-such-tool", "error", "install it, or let `setup` do it"),
-    "a module that nobody names": ({"requirements.txt": "x"}, "", f"{sys.executable} -c 'import no_such_module'", "warning", '"setup": "'),
     "no program, in a task's own": ({}, "", "own: no-such-tool -x", "warning", "install it, or let `setup` do it"),
     "an honest red: what the task makes": ({}, "", "own: ./build-this", "ok", "red now"),
     "an honest red: such, with a setup": (NODE, "true", "own: ./build-this", "ok", "red now"),
@@ -544,9 +540,7 @@ def test_what_a_partial_clone_lacks(repo: Repo) -> None:
         repo.git("-C", str(clone), "fetch", "-q", "--refetch", "--no-filter")
 
 
-def test_how_long_setup_takes_and_the_when_that_would_help(repo: Repo) -> None:
-    repo.write("mix.exs", "{:jason, 1}")
-    repo.commit("project")
+def test_how_long_setup_takes(repo: Repo) -> None:
     repo.tool("mix", "case $PWD in */room-*) sleep 1.1;; esac")
     repo.plan(OWN, setup="mix deps.get")
     done = repo.ralph("doctor", "--agent", "true")
@@ -555,17 +549,12 @@ def test_how_long_setup_takes_and_the_when_that_would_help(repo: Repo) -> None:
         done.stdout,
         re.MULTILINE,
     )
-    assert (
-        'write "setup": {"run": "mix deps.get", "when": ["mix.exs", "mix.lock"]}'
-        in done.stdout
-    )
+    assert "name them in its `when`" in done.stdout
     repo.plan(OWN, setup={"run": "mix deps.get", "when": ["mix.*"]})
     done = repo.ralph("doctor", "-v", "--agent", "true")
     assert "runs again" not in done.stdout and says(
         done, "ok", "setup is green there (1."
     )
-    repo.plan(OWN, setup="mix deps.get; true")
-    assert "name them in its `when`" in repo.ralph("doctor", "--agent", "true").stdout
 
 
 def test_keep_beside_a_setup_that_makes_the_room_anew_each_time(repo: Repo) -> None:
