@@ -15,14 +15,12 @@ from typing import Any
 
 from _ralph.files import read_text, table
 from _ralph.git import patterns
-from _ralph.git.git import git, top_level
+from _ralph.git.git import git
 from _ralph.model import Check, Json, Setup
 
 TABLE = table("detect.json")
 CALL = re.compile(r"(?:npm|pnpm|yarn|bun)(?: run| -s| --silent)* ([\w:.-]+)")
 """A command that starts a script of package.json."""
-SIMPLE = re.compile(r"((?:\w+=[\w./-]* )*)(\S+)((?: [^&|;<>`$()]*)?)")
-"""Variables, a program and its arguments, and nothing else that a shell reads."""
 PACKAGE = r"^\[(build-system|options)\]|^dependencies\s*=|\bsetup\("
 """What pip can install, in a file of Python's."""
 PIP = ".venv/bin/pip install -q"
@@ -35,16 +33,15 @@ class Project:
     def __init__(self, root: Path, folder: str = "") -> None:
         self.root = root / folder
         self.folder = folder
-        self.names = _files_of(self.root)
+        listed = git(self.root, "ls-files", "-coz", "--exclude-standard")
+        self.names = listed.split("\0")
         self.absent: list[str] = []  # programs of rows that fit but for these
         self.rows: dict[str, Json] = {}  # by kind
         for changes in TABLE["tools"]:
             row = TABLE["defaults"] | changes
             if row["kind"] not in self.rows and self._fits(row):
                 self.rows[row["kind"]] = row
-        self.workspace: Project | None = (
-            None  # with the lock file, where it is another folder
-        )
+        self.workspace: Project | None = None  # that has the lock file
         if folder:
             whole = Project(root)
             for kind, row in whole.rows.items():
@@ -177,20 +174,19 @@ class Project:
                 steps += self.scripts[script].split(" && ")
         found = []
         for step in steps:
+            program = step.partition(" ")[0]
+            package = program.replace("tsc", "typescript")
             call = CALL.fullmatch(step)
-            simple = SIMPLE.fullmatch(step)
             if call and call[1] in self.scripts and call[1] not in seen:
                 found += self._script(call[1], row, (*seen, name))
-            elif simple and len(steps) == 1:
+            elif _says("[&|;<>`$()]", step):  # more than a command with words
+                return [self._check(whole, "")]
+            elif len(steps) == 1:
                 found.append(self._check(whole, step))
-            elif simple and simple[2] == "node":
+            elif program == "node":
                 found.append(self._check(step, step))
-            elif (
-                simple
-                and f'{simple[2]}":'.replace("tsc", "typescript") in self.manifest
-            ):
-                command = f"{simple[1]}{row['exec']} {simple[2]}{simple[3]}"
-                found.append(self._check(command, step))
+            elif f'{package}":' in self.manifest:
+                found.append(self._check(f"{row['exec']} {step}", step))
             else:
                 return [self._check(whole, "")]
         return found
@@ -255,18 +251,6 @@ def as_json(found: Setup | Check) -> Any:
     if isinstance(found, Check) and found.results:
         return {"name": found.name, "run": found.run, "results": found.results}
     return found.run
-
-
-def _files_of(root: Path) -> list[str]:
-    """The files of the project, tracked or not, without those that git ignores."""
-    if top_level(root):
-        return git(root, "ls-files", "-coz", "--exclude-standard").split("\0")
-    names = []
-    for path in root.rglob("*"):
-        name = path.relative_to(root)
-        if not path.is_dir() and not {*name.parts} & {*TABLE["not ours"]}:
-            names.append(str(name))
-    return names
 
 
 def _says(expression: str, text: str) -> bool:

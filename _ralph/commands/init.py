@@ -13,12 +13,12 @@ from _ralph.commands.detect import Project, as_json
 from _ralph.errors import BadInput
 from _ralph.files import read_regular, resource
 from _ralph.git import patterns
-from _ralph.git.git import git, top_level
+from _ralph.git.git import git
 from _ralph.loop.options import is_starter, starter
 from _ralph.model import Json, Plan, Setup
 from _ralph.state import edit, jsontext, prd
 from _ralph.state.facts import command_line
-from _ralph.state.layout import own_branch
+from _ralph.state.layout import locate, own_branch
 
 INCLUDE = ".worktreeinclude"
 SETTINGS = (".env", ".mcp.json", "CLAUDE.local.md")
@@ -26,24 +26,28 @@ SETTINGS = (".env", ".mcp.json", "CLAUDE.local.md")
 EXAMPLES = (".example", ".sample", ".template", ".dist")
 
 
-def write_starters(prd_path: Path) -> list[str]:
+def write_starters(path: Path) -> list[str]:
     """Write prd.json, AGENTS.md, the .gitignore line and .worktreeinclude where they
-    are missing; what was done, a line each. BadInput where the repository has a plan
-    in a folder above."""
-    folder = prd_path.parent
-    folder.mkdir(parents=True, exist_ok=True)
-    root = top_level(folder) or folder
-    _refuse_second_plan(prd_path, root)
+    are missing; what was done, a line each. BadInput outside of a repository, and
+    where it has a plan in a folder above."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    paths = locate(path)
+    root = paths.root
+    _refuse_second_plan(path, root)
     project = _project(root)
-    done = _write_plan(prd_path, project)
-    plan = prd.load(prd_path)
-    schema = starter()["$schema"]
-    if plan.top.get("$schema") == schema:  # for editors, as this version has it
-        (folder / schema).parent.mkdir(exist_ok=True)
-        shutil.copyfile(resource("prd.schema.json"), folder / schema)
+    done = _write_plan(path, project)
     if project.absent:
         done.append(f"  not proposed, as not installed: {', '.join(project.absent)}")
-    done.append(_write_rules(root / "AGENTS.md", plan))
+    plan = prd.load(path)
+    schema = starter()["$schema"]
+    if plan.top.get("$schema") == schema:  # for editors, as this version has it
+        (path.parent / schema).parent.mkdir(exist_ok=True)
+        shutil.copyfile(resource("prd.schema.json"), path.parent / schema)
+    if paths.rulebook.exists():
+        done.append("AGENTS.md already exists; left as it is")
+    else:
+        paths.rulebook.write_text(_rules(plan), encoding="utf-8")
+        done.append("wrote AGENTS.md, the rules for every attempt; edit it as you like")
     done.append(_ignore_scratch(root / ".gitignore"))
     settings = local_settings(root)
     if settings and not (root / INCLUDE).exists():
@@ -90,32 +94,27 @@ def _project(root: Path) -> Project:
 def _write_plan(path: Path, project: Project) -> list[str]:
     """Write a plan with what was found, or add what a plan lacks of that; what was
     written, a line each."""
-    new = not path.exists()
-    if new:
+    if not path.exists():
         name = text.one_line(path.parent.resolve().name)
         plan = prd.read(jsontext.dump(starter() | {"project": name}), path)
-    else:
-        plan = prd.load(path)
-    setup = plan.setup if "setup" in plan.top else project.setup
-    found = _found(project, plan, setup)
-    lacking = {}
-    for key, value in found.items():
-        answered = key in plan.top
-        if key == "checks":
-            answered = _can_be_proved(plan)
-        if value and not answered:
-            lacking[key] = value
-    words = _in_words(found if new else lacking)
-    if new:
-        top = plan.top | lacking
-        top.setdefault("checks", [])
+        found = _found(project, plan, project.setup)
+        top = plan.top | found
         top["userStories"] = top.pop("userStories")  # last
         path.write_text(jsontext.dump(top, "  ") + "\n", encoding="utf-8")
-        return [f"wrote {path}", *words]
+        return [f"wrote {path}", *_in_words(found)]
+    plan = prd.load(path)
+    setup = plan.setup if "setup" in plan.top else project.setup
+    lacking = _found(project, plan, setup)
+    for key in list(lacking):
+        answered = key in plan.top
+        if key == "checks":
+            answered = _can_be_proved(plan) or not lacking[key]
+        if answered:
+            del lacking[key]
     if not lacking or plan.list_key is None:
         return [f"{path} already exists; left as it is"]
     edit.apply(plan, lambda now: edit.set_members(now, lacking))
-    return [f"added to {path}, and changed nothing else", *words]
+    return [f"added to {path}, and changed nothing else", *_in_words(lacking)]
 
 
 def _found(project: Project, plan: Plan, setup: Setup | None) -> Json:
@@ -129,7 +128,8 @@ def _found(project: Project, plan: Plan, setup: Setup | None) -> Json:
         found["keep"] = project.keep
     checks = project.checks(setup.run if setup else "")
     found["checks"] = [as_json(check) for check in checks]
-    found["protect"] = project.protect
+    if project.protect:
+        found["protect"] = project.protect
     return found
 
 
@@ -147,19 +147,16 @@ def _in_words(found: Json) -> list[str]:
     return lines
 
 
-def _write_rules(path: Path, plan: Plan) -> str:
-    if path.exists():
-        return "AGENTS.md already exists; left as it is"
+def _rules(plan: Plan) -> str:
+    """AGENTS.md with the setup and the checks of a plan."""
     commands = []
     for check in plan.checks:
         command = check.command
-        if check.results:  # init names it as a person would start it
+        if check.results:  # its name is the plain command
             command = check.name
         commands.append(command)
     values = {"setup": plan.setup and plan.setup.run, "checks": commands}
-    rules = render_prompt(resource("templates/AGENTS.md"), values)
-    path.write_text(rules, encoding="utf-8")
-    return "wrote AGENTS.md: the rules every attempt reads; it is yours to edit"
+    return render_prompt(resource("templates/AGENTS.md"), values)
 
 
 def _ignore_scratch(path: Path) -> str:
@@ -175,8 +172,6 @@ def _ignore_scratch(path: Path) -> str:
 def local_settings(root: Path) -> list[str]:
     """What agents and checks read, git ignores, and .worktreeinclude does not name, as
     lines for that file."""
-    if not top_level(root):
-        return []
     words = ("ls-files", "-oiz", "--directory", "--exclude-standard")
     lines = set()
     for path in git(root, *words, check=False).split("\0"):
@@ -222,12 +217,9 @@ def _git_steps(path: Path) -> list[str]:
     """The commands that commit the plan, where that is not done."""
     folder = path.parent
     command = "git" if folder == Path() else f"git -C {shlex.quote(str(folder))}"
-    start = f"{command} add -A && {command} commit -m start"
-    root = top_level(folder)
-    if not root:
-        return [f"{command} init", start]
+    root = locate(path).root
     if not git(root, "rev-parse", "-q", "--verify", "HEAD", check=False):
-        return [start]
+        return [f"{command} add -A && {command} commit -m start"]
     beside = ("AGENTS.md", ".gitignore", INCLUDE)
     names = [os.path.relpath(root / name, folder.resolve()) for name in beside]
     names.insert(0, path.name)

@@ -48,6 +48,8 @@ def scripts(**named: str) -> dict[str, str]:
 
 
 def lay(root: Path, files: dict[str, str]) -> Path:
+    """A repository with these files."""
+    subprocess.run(["git", "init", "-q", root], check=True)
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(content)
@@ -123,7 +125,7 @@ PROJECTS: dict[str, tuple[dict[str, str], str, list[str]]] = {
     "npm, check is something else": (scripts(check="svelte-check", test="vitest run"), "npm ci", ["npm run check", "npm test"]),
     "npm, check is all of them": (scripts(check="npm run lint && npm test", test="jest"), "npm ci", ["npm test"]),
     "npm, a test of other scripts": (scripts(test="npm run lint && npm run unit", lint="eslint .", unit="vitest run"), "npm ci", ["npm run lint", "npm run unit"]),
-    "npm, a test of programs": (scripts(test="eslint . && CI=1 tsc && node a.js"), "npm ci", ["npx eslint .", "CI=1 npx tsc", "node a.js"]),
+    "npm, a test of programs": (scripts(test="eslint . && tsc && node a.js"), "npm ci", ["npx eslint .", "npx tsc", "node a.js"]),
     "npm, a test with one before": (scripts(pretest="npm run lint", lint="eslint .", test="vitest run"), "npm ci", ["npm run lint", "npx vitest run"]),
     "npm, a test for the shell": (scripts(test="cd a && vitest run", lint="eslint . | cat && tsc"), "npm ci", ["npm run lint", "npm test"]),
     "npm, a test of itself": (scripts(test="npm test"), "npm ci", ["npm test"]),
@@ -289,7 +291,6 @@ def test_what_a_person_trusts_is_trusted_in_each_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
     only(tmp_path, monkeypatch, ["npm", "mise", "direnv"])
-    subprocess.run(["git", "init", "-q", tmp_path / "repo"], check=True)
     root = lay(tmp_path / "repo", {file: "", "package.json": package(), **NPM})
     setup = Project(root).setup
     trust = "mise trust" if "mise" in file else "direnv allow ."
@@ -316,16 +317,13 @@ PROTECTED: dict[str, tuple[dict[str, str], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", PROTECTED)
-@pytest.mark.parametrize("repository", [True, False])
 def test_protection_of_a_project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, repository: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     only(tmp_path, monkeypatch, PROGRAMS)
     files, wanted = PROTECTED[name]
     root = lay(tmp_path / "repo", files)
     lay(root, {"node_modules/x/tests/a.test.js": "", ".gitignore": "node_modules\n"})
-    if repository:
-        subprocess.run(["git", "init", "-q", root], check=True)
     assert Project(root).protect == wanted
     assert patterns.uncovered_tests(wanted, files) == []
     assert [patterns.normal(pattern, "here") for pattern in wanted] == wanted
@@ -334,6 +332,7 @@ def test_protection_of_a_project(
 @pytest.mark.parametrize("name", ["Makefile", "package.json", "pyproject.toml", "uv.lock", "tests"])  # fmt: skip
 @pytest.mark.parametrize("odd", ["folder", "dangling link", "bytes"])
 def test_odd_files_are_no_project(tmp_path: Path, name: str, odd: str) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
     path = tmp_path / name
     if odd == "folder":
         path.mkdir()
@@ -549,7 +548,7 @@ def said(repo: Repo, *words: str) -> list[str]:
 
 def test_next_in_an_empty_folder_and_until_the_plan_runs(folder: Repo) -> None:
     (folder.path / "a.txt").unlink()
-    assert said(folder) == [EDIT.format("prd.json"), f"then: git init; {START}; {GO}"]
+    assert "git init && ralph init" in folder.ralph("init").stderr
     folder.git("init", "-q", "-b", "work")
     folder.git("config", "user.email", "test@example.invalid")
     folder.git("config", "user.name", "Test")
@@ -600,6 +599,7 @@ def test_next_for_a_plan_elsewhere(repo: Repo, where: str) -> None:
 
 
 def test_a_folder_whose_name_is_no_text(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
     plan = tmp_path / os.fsdecode(b"p\xff") / "prd.json"
     write_starters(plan)
     assert json.loads(plan.read_text())["project"] == "p"
