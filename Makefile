@@ -24,7 +24,7 @@ GATE ?=
 BENCH_SCALE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-crash test-agents test-browser test-gate test-slurm test-darwin lint build bench night clean
+.PHONY: help demo test test-crash test-agents test-gate test-slurm test-darwin lint build bench night clean
 
 help: ## list these targets; the first one of all sets up .venv, in about 10 s
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -43,14 +43,11 @@ test-agents: $(STAMP) ## run the real agents against a scripted model, without a
 	$(BIN)/python -m tests.install_agents $(AGENTS)
 	$(BIN)/python -m pytest -m agents -n 2 -rs tests/whole/test_real_agents.py
 
-test-browser: $(STAMP) ## check the report in headless Chromium (1 min)
-	$(BIN)/python -m pytest -m browser -n 2 -rs tests/show/test_browser.py
-
 test-gate: $(STAMP) ## take projects of npm, pip, uv, cargo and others from init to a green clone (12 min)
 	$(BIN)/python -m pytest -m gate -n 2 -rs -k '$(GATE)' tests/whole/test_gate.py tests/whole/test_stacks.py tests/whole/test_runners.py tests/whole/test_cheats.py
 
-test-slurm: $(STAMP) ## run job files on a real Slurm of three nodes, without installing it (minutes)
-	$(BIN)/python -m pytest -m slurm -n 3 -rs tests/commands/test_slurm.py
+test-slurm: $(STAMP) ## run examples/slurm.sh on a real Slurm of two nodes, without installing it (2 min)
+	$(BIN)/python -m pytest -m slurm -n 2 -rs tests/test_slurm.py
 
 test-darwin: $(STAMP) ## the parts that differ on macOS, on an emulated one; DARWIN=tests for all (2 min)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.darwin $(BIN)/python -m pytest $(DARWIN)

@@ -27,7 +27,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import IO, Any
 
 from _ralph import __version__
@@ -44,6 +43,8 @@ TYPE_CHECKING = False
 if (
     TYPE_CHECKING
 ):  # everything but click is imported where it is used: `--help` stays quick
+    from pathlib import Path
+
     from _ralph.loop.jobs import Attempt
     from _ralph.loop.run import Run
 
@@ -181,8 +182,8 @@ def status(prd: Path, format: str, json: bool) -> None:
 def report(prd: Path, output: IO[bytes] | None) -> None:
     """Write an HTML report.
 
-    One file: what passed, with diffs; what needs you; what failed; what was restored
-    and learned.
+    One page: what needs you; what passed, with diffs; what is open; what was put back,
+    noticed, denied and learned; each attempt and its cost.
 
     \b
     ralph report && xdg-open .ralph/report.html
@@ -233,7 +234,7 @@ def prompt(**given: Any) -> None:
 @click.option(
     "--force",
     is_flag=True,
-    help="Replace a plan that you wrote or worked on; the old one is kept.",
+    help="Replace a plan with open tasks, or whose work HEAD lacks; one that git does not have is kept.",
 )
 @options.TIMEOUT
 @options.SANDBOX
@@ -244,7 +245,8 @@ def plan(briefs: tuple[str, ...], force: bool, **given: Any) -> int:
 
     BRIEF is a file, a folder, or - for stdin. The agent works read-only in its own
     checkout. Then the checks run in the clean room, and must fail before the work.
-    Exits with 4 while the plan has open questions.
+    Exits with 4 while the plan has open questions. Once every task passes and HEAD has
+    the work, begins the next feature.
 
     \b
     ralph plan brief.md --planner 'claude --model opus'
@@ -373,7 +375,7 @@ def init(prd: Path, eject: bool) -> None:
     "--probe",
     is_flag=True,
     allow_from_autoenv=False,
-    help="Run one cheap turn of each agent, in the environment that cron gives it.",
+    help="Run one cheap turn of each agent with nothing but HOME and PATH, as cron does.",
 )
 def doctor(probe: bool, **given: Any) -> int:
     """Find problems before the run.
@@ -396,83 +398,61 @@ def doctor(probe: bool, **given: Any) -> int:
 
 
 @cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
-@options.PRD
-@click.argument("engine", metavar="ENGINE", type=click.Choice(options.ENGINES))
-@click.argument(
+@click.option(
+    "--prd",
     "plans",
-    metavar="[PLAN ...]",
-    nargs=-1,
-    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="RALPH_PRD",
+    type=options.FilePath(dir_okay=False),
+    multiple=True,
+    default=["prd.json"],
+    show_default=True,
+    help="The plan whose work to merge. Repeat it for several plans.",
 )
-@options.takes(options.RUN_OPTIONS)
-def job(engine: str, plans: tuple[Path, ...], **given: Any) -> None:
-    """Print a job file for cron, launchd, systemd, slurm, kubernetes or github.
-
-    The file runs each PLAN (default: that of --prd) with the options given here; all
-    options of `ralph run` are accepted. For cron, launchd and systemd, a run without
-    --until or --max-hours gets --until 07:00. Read the file, change it, and hand it to
-    the engine.
-
-    \b
-    ralph job cron --agent claude --full-permissions
-    ralph job slurm plans/*/prd.json --max-usd 20 | sbatch
-    """
-    from _ralph.commands.job import job_file
-
-    chosen = options.run_options(given, "engine", "plans")
-    click.echo(job_file(engine, plans or (chosen.prd,), chosen), nl=False)
-
-
-@cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
-@options.PRD
 @click.argument("branches", metavar="[BRANCH ...]", nargs=-1)
 @options.CHECK
 @options.SANDBOX
 @options.WRAP
 @options.for_people
-def land(branches: tuple[str, ...], **given: Any) -> int:
+def land(branches: tuple[str, ...], plans: tuple[Path, ...], **given: Any) -> int:
     """Merge finished work into the current branch.
 
-    Merges each BRANCH (default: that of this plan) with the branch that you are on, and
-    runs all checks of its plan on the result in a new checkout. If they pass, or fail
-    on your branch, too, your branch moves there and your uncommitted edits stay.
-    Otherwise nothing changes, and the exit status is 4.
+    Merges each BRANCH of the plan (default: the one that it lands on) with the branch
+    that you are on, and runs all checks of the plan on the result in a new checkout. If
+    they pass, or fail on your branch, too, your branch moves there and your uncommitted
+    edits stay. Otherwise nothing changes, and the exit status is 4.
 
     \b
-    git switch main && ralph land ralph/prices ralph/search
+    git switch main && ralph land --prd prices/prd.json --prd search/prd.json
     """
     from _ralph.commands.land import land_branches
     from _ralph.loop.options import Options
 
-    return land_branches(
-        branches, Options(**given), options.was_given("prd") or not branches
-    )
+    return land_branches(branches, plans, Options(**given), options.was_given("plans"))
 
 
 @cli.command()
 @options.PRD
 @click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--force", is_flag=True, help="Also where an attempt was cut off.")
 @options.for_people
-def clean(prd: Path, dry_run: bool) -> int:
-    """Remove the checkouts of plans that are done or gone.
+def clean(prd: Path, dry_run: bool, force: bool) -> int:
+    """Remove the checkouts in which agents and checks worked.
 
-    A plan is done when every task passes and HEAD has its work, and gone when its
-    prd.json no longer exists. Looks at all plans of this repository, or at that of
-    --prd. Work that exists only in a workspace is parked first. Checkouts whose
-    repository is missing are listed and kept.
+    Those of all plans of this repository, or of --prd. The next run makes new ones, and
+    all work is in git. They stay while a command is at work, and where an attempt was
+    cut off, as the next run goes on with it.
 
     \b
     ralph clean -n
     """
     from _ralph.commands.clean import clean_places
 
-    return clean_places(prd, options.was_given("prd"), dry_run, click.echo)
+    named = prd if options.was_given("prd") else None
+    return clean_places(named, dry_run, force, click.echo)
 
 
 @cli.command()
-@click.argument(
-    "folder", required=False, type=click.Path(path_type=Path, file_okay=False)
-)
+@click.argument("folder", required=False, type=options.FilePath(file_okay=False))
 def demo(folder: Path | None) -> int:
     """Watch ralph at work for 15 seconds.
 
@@ -499,10 +479,10 @@ def main() -> None:
         if "--json" in sys.argv:
             import json
 
-            from _ralph.state.facts import summary
+            from _ralph.state.summary import summarize
 
             stop = Stop("error", error.format_message(), Exit.USAGE)
-            click.echo(json.dumps(summary(None, None, stop, 0.0)))
+            click.echo(json.dumps(summarize(None, None, stop, 0.0).as_object()))
         sys.exit(Exit.USAGE)
     except click.Abort:
         sys.exit(Exit.INTERRUPTED)

@@ -10,9 +10,7 @@ import hashlib
 import itertools
 import json
 import os
-import shutil
 import stat
-import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -195,6 +193,8 @@ def copy(source: str, target: str) -> bool:
     """Copy a regular file, or the one that a link leads to, with its mode and time,
     unless `target` has its size and time already; whether there is one. `cp` keeps the
     holes of a sparse file. OSError if the system is out of something."""
+    import subprocess
+
     wanted, there = regular(source), regular(target, follow=False)
     if wanted is None:
         return False
@@ -243,12 +243,16 @@ def signature(path: Path) -> list[int]:
 def clear(path: Path) -> Path:
     """Remove what is at `path`, a file or a folder with all in it; `path`."""
     if path.is_dir() and not path.is_symlink():
+        import shutil  # 5 ms with what it imports
+
         try:
             shutil.rmtree(path, ignore_errors=True)
             if path.exists():  # we may not write to a folder in it
                 open_up(path)
                 shutil.rmtree(path, ignore_errors=True)
         except RecursionError:  # thousands of folders, one in the other
+            import subprocess
+
             subprocess.run(
                 ["rm", "-rf", "--", path], stderr=subprocess.DEVNULL, timeout=_PATIENCE
             )
@@ -318,6 +322,8 @@ def _is_ours(folder: Path) -> bool:
 def open_up(folder: Path) -> None:
     """Give its owner access to all in `folder`: some tools leave read-only caches, and
     agents anything. On macOS anybody can lock a file of their own."""
+    import subprocess
+
     for words in (["chflags", "-R", "nouchg,nouappnd"], ["chmod", "-R", "u+rwX"]):
         with contextlib.suppress(
             FileNotFoundError, PermissionError
@@ -340,6 +346,8 @@ def walk(top: Path) -> Iterator[Path]:
 
 def move_aside(path: Path, folder: Path, label: str) -> Path:
     """Move a file into `folder` under a free name."""
+    import shutil
+
     folder.mkdir(parents=True, exist_ok=True)
     names = (folder / f"{label}-{number}" for number in itertools.count(1))
     target = next(name for name in names if not os.path.lexists(name))

@@ -419,10 +419,7 @@ class Paths:
         """The first clean room under all its names that are there, the newest last:
         more than one while the branch is checked once more. A new one has a new name,
         as tools keep things elsewhere by the path."""
-        found = [
-            room for room in self.places.glob("room*") if room.name[4:5] in ("", "-")
-        ]
-        return sorted(found, key=_number_of)  # that of 0.2 has no number
+        return sorted(self.places.glob("room-*"), key=_number_of)
 
     @property
     def room(self) -> Path:

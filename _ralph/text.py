@@ -3,9 +3,7 @@ written."""
 
 from __future__ import annotations
 
-import bisect
 import functools
-import itertools
 import os
 import re
 import time
@@ -95,40 +93,11 @@ def _cells(letter: str) -> int:
     return 2 if unicodedata.east_asian_width(letter) in ("W", "F") else 1
 
 
-def _fitting(line: str, columns: int) -> str:
-    """The beginning of `line` that fits in `columns`."""
-    return line[
-        : bisect.bisect_right([*itertools.accumulate(map(_cells, line))], columns)
-    ]
-
-
-def cut(line: str, columns: int) -> str:
-    """`line` in at most `columns` columns of a terminal."""
-    return (
-        line
-        if cells(line) <= columns
-        else _fitting(line, max(columns - 3, 1)).rstrip() + "..."
-    )
-
-
-def pad(line: str, columns: int) -> str:
-    """`line` in exactly `columns` columns of a terminal."""
-    line = cut(line, columns)
-    return line + " " * (columns - cells(line))
-
-
-def wrap(line: str, columns: int) -> list[str]:
-    """`line` as lines of at most `columns` columns of a terminal, broken between words
-    if it can be."""
-    lines = [""]
-    for word in line.split():
-        if lines[-1] and cells(f"{lines[-1]} {word}") <= columns:
-            lines[-1] += f" {word}"
-            continue
-        while word:
-            lines.append(_fitting(word, columns) or word[0])
-            word = word.removeprefix(lines[-1])
-    return lines[1:]
+def cut(line: str, width: int) -> str:
+    """`line` in at most `width` characters."""
+    if len(line) <= width:
+        return line
+    return line[: max(width - 3, 1)].rstrip() + "..."
 
 
 def count(number: int, noun: str) -> str:

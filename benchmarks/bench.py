@@ -538,8 +538,8 @@ def train(
 
     def measure(cwd: Path) -> Measured:
         seconds = max(2 * SCALE, 0.5)
-        agent = f"sh -c 'sleep {seconds}; echo $RALPH_ATTEMPT.$RALPH_ITERATION > $RALPH_TASK_ID'"
-        check = f"sleep {seconds}" + r"; ! git grep -qE '^1\.(4|8|12|16)$'" * red
+        agent = f"sh -c 'sleep {seconds}; echo $RALPH_ATTEMPT.$RALPH_TASK_ID > $RALPH_TASK_ID'"
+        check = f"sleep {seconds}" + r"; ! git grep -qE '^1\.task-(4|8|12|16)$'" * red
         tasks = [{"title": f"task {number}"} for number in range(1, TASKS + 1)]
         text = json.dumps({"project": "p", "checks": [check], "tasks": tasks})
         (repository(cwd) / "prd.json").write_text(text)

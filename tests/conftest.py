@@ -445,7 +445,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PATH"] += f":{ROOT}/tests/darwin/bin"
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # 256 on macOS
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 1024)), hard))
-    real = str(config.getoption("markexpr")) in ("agents", "browser", "gate", "slurm")
+    real = str(config.getoption("markexpr")) in ("agents", "gate", "slurm")
     memory = Path("/dev/shm")
     if memory.is_dir() and not (WHOLE or real):
         there = os.statvfs(memory)
@@ -516,16 +516,11 @@ def tally(request: pytest.FixtureRequest) -> Callable[[str, int], None]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     counts: Counter[str] = Counter()
-    told: list[str] = []
     for reports in terminalreporter.stats.values():
         for report in reports:
             for what, number in getattr(report, "user_properties", []):
                 if what.startswith("count ") and report.when == "teardown":
                     counts[what[6:]] += number
-                elif what == "told" and report.when == "teardown":
-                    told.append(number)
-    for line in told:
-        terminalreporter.write_line(line)
     if counts:
         terminalreporter.write_sep("=", "what was tried")
         for what, number in counts.items():

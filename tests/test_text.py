@@ -274,26 +274,16 @@ WIDE = (
 def test_columns_are_counted_as_terminals_do(line: str) -> None:
     """A terminal may show fewer, where it joins letters, and never more."""
     assert text.cells(line) >= wcswidth(line) >= text.cells(line) - 1
-    for columns in range(4, 12):
-        assert text.cells(text.cut(line, columns)) <= columns
-        assert text.cells(text.pad(line, columns)) == columns
-        lines = text.wrap(f"{line} and {line}", columns)
-        assert "".join("".join(lines).split()) == "".join(f"{line}and{line}".split())
-        assert all(text.cells(one) <= columns for one in lines)
 
 
-@pytest.mark.parametrize(("line", "columns", "lines"), [
-    ("one two three", 7, ["one two", "three"]),
-    ("one two three", 80, ["one two three"]),
-    ("abcdefgh ij", 4, ["abcd", "efgh", "ij"]),
-    ("価格を", 3, ["価", "格", "を"]),
-    ("価格", 1, ["価", "格"]),
-    ("  ", 5, []),
+@pytest.mark.parametrize(("line", "cut"), [
+    ("abcdef", "abcdef"),
+    ("abcdefg", "abc..."),
+    ("ab defgh", "ab..."),
+    ("価格を追加する", "価格を..."),
 ])  # fmt: skip
-def test_lines_are_broken_between_words_if_they_can_be(
-    line: str, columns: int, lines: list[str]
-) -> None:
-    assert text.wrap(line, columns) == lines
+def test_a_line_is_cut_by_characters(line: str, cut: str) -> None:
+    assert text.cut(line, 6) == cut
 
 
 @pytest.mark.parametrize(

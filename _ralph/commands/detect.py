@@ -16,7 +16,7 @@ from typing import Any
 from _ralph.files import read_text, table
 from _ralph.git import patterns
 from _ralph.git.git import git
-from _ralph.model import Check, Json, Setup
+from _ralph.model import Check, Finding, Json, Setup
 
 TABLE = table("detect.json")
 CALL = re.compile(r"(?:npm|pnpm|yarn|bun)(?: run| -s| --silent)* ([\w:.-]+)")
@@ -242,6 +242,24 @@ class Project:
         if self.folder and "/" in pattern.rstrip("/"):
             return f"{self.folder}/{pattern}"
         return pattern
+
+
+def setup_hint(output: str, exit_status: int | None, root: Path) -> Finding | None:
+    """A finding if a red check lacks what a setup could install: an error, but a
+    warning for a module that no manifest names, as a task may be about to make it."""
+    if exit_status not in (126, 127) and not _says(TABLE["missing"], output):
+        return None
+    project = Project(root)
+    if not project.setup:
+        return None
+    level = "error"
+    module = re.search(TABLE["missing module"], output)
+    manifests = project._text(*project.setup.when).replace("_", "-").lower()
+    if module and module[1].replace("_", "-").lower() not in manifests:
+        level = "warning"
+    adds = f'"setup": {json.dumps(project.setup.run, ensure_ascii=False)} in the plan'
+    said = f"a program or a module is missing; {adds} installs what this project names"
+    return level, said
 
 
 def as_json(found: Setup | Check) -> Any:

@@ -4,43 +4,47 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shlex
 import shutil
 import signal
 import sys
+import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 from _ralph import text
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
-from _ralph.commands import init, probe
-from _ralph.commands.options import ENGINES
+from _ralph.commands import detect, init
 from _ralph.errors import Exit, RalphError, StopNow, translate
-from _ralph.git.git import BULK, freeze_settings
+from _ralph.files import resource
+from _ralph.git.git import freeze_settings, git
 from _ralph.loop import opening
-from _ralph.loop.attempt import prepare_workspace
 from _ralph.loop.before import cannot_start, trying
 from _ralph.loop.behind import require_other_side
-from _ralph.loop.candidate import FURTHEST
-from _ralph.loop.checking import checking
-from _ralph.loop.commit import message_for, try_pre_commit
+from _ralph.loop.checking import retry_if_killed
+from _ralph.loop.commit import message_for
 from _ralph.loop.jobs import Checked, CheckJob
 from _ralph.loop.options import Options, load_plan, validated
 from _ralph.loop.places import MESSAGE_HOOKS
-from _ralph.loop.results import up_to
 from _ralph.loop.run import Run
 from _ralph.loop.setup import red_setup, setup_failed
 from _ralph.loop.view import View
-from _ralph.model import CheckResult, Finding, Findings, Json, Plan
+from _ralph.model import (
+    AgentResult,
+    Check,
+    CheckResult,
+    Finding,
+    Findings,
+    Outcome,
+    Plan,
+    Task,
+)
 from _ralph.process.process import Control, run_process
 from _ralph.show.live import Terminal
-from _ralph.state import facts, layout, limits, lock, prd
+from _ralph.state import layout, limits, lock, prd, summary
 from _ralph.state.history import RunHistory, replay
 from _ralph.state.records import Journal
 
@@ -48,17 +52,10 @@ _TEE = "import subprocess_tee, sys; print(subprocess_tee.run(sys.argv[1], tee=Fa
 """Python that prints what a command does. subprocess-tee has no deadline, so its
 process has one."""
 _PATIENCE = 30.0
-_PERMISSIONS = {
-    "plain": ("ok", "your own command; it runs as given, and can do all that you can"),
-    "read": ("ok", "read only"),
-    "edit": ("ok", "edit; {}"),
-    "sandbox": ("ok", "full, inside ralph's sandbox"),
-    "full": (
-        "warning",
-        "full; it can do all that you can, and --sandbox bwrap (on Linux) would limit it",
-    ),
-}
-"""What an agent may do, and whether that is worth a warning."""
+"""Seconds that an agent may take to say its version."""
+_DOCTORS_OWN = ("--probe", "-v", "--verbose")
+_TURN = 120.0
+"""Seconds that an agent may take for one cheap turn."""
 
 
 def examine(
@@ -71,48 +68,53 @@ def examine(
     """Print each finding as it is found, what is fine only if `verbose`, then how to go
     on; the exit status. BadInput outside of a repository."""
     run = _look(options, control)
-    levels: Counter[str] = Counter()
-    fine: list[str] = []
-    trouble: set[str] = set()
-    for name, part in _parts(run, try_agents):
+    parts = dict(_PARTS)
+    if try_agents:
+        parts["probe"] = _probe
+    errors = warnings = 0
+    for name, part in parts.items():
         view.doing(name)
-        for level, line in _caught(part):
-            levels[level] += 1
-            if level in ("error", "warning"):
-                trouble.add(name)
-            if level == "ok" and not options.verbose:
-                fine.append(name)
-            else:
+        for level, line in _caught(part(run)):
+            errors += level == "error"
+            warnings += level == "warning"
+            if level != "ok" or options.verbose:
                 view.clear()
-                echo(_laid_out(level, f"{name}: {line}"))
+                lines = text.clean(f"{name}: {line}").strip().splitlines()
+                echo(f"{level:7} " + "\n        ".join(lines))
         if control.stop_now or control.interrupts:
             return 128 + (control.stop_signal or signal.SIGINT)
     view.clear()
-    if fine := [name for name in dict.fromkeys(fine) if name not in trouble]:
-        echo(_laid_out("ok", f"{', '.join(fine)} (-v says more)"))
-    if levels["error"]:
-        echo(
-            f"\n{text.count(levels['error'], 'error')}; fix that, then run `ralph doctor` again"
-        )
+    if errors:
+        found = text.count(errors, "error")
+        echo(f"\n{found}; fix that, then run `ralph doctor` again")
         return Exit.USAGE
-    echo(
-        "\nno errors"
-        + (f", {text.count(levels['warning'], 'warning')}" if levels["warning"] else "")
-    )
-    others = ", ".join(ENGINES[1:])
-    echo(f"to start it: {facts.command_line('run', options.prd, options.words)}")
-    echo(
-        f"every night: {facts.command_line('job cron', options.prd, options.words)} (or {others})"
-    )
+    echo(f"\nno errors, {text.count(warnings, 'warning')} (-v says what is fine)")
+    echo(f"to start it: {summary.command_line('run', options.prd, options.words)}")
+    echo(f"every night: `crontab -e`, with this line\n{crontab_line(options)}")
     return Exit.COMPLETE
 
 
-def _laid_out(level: str, line: str) -> str:
-    """A finding, wrapped beside its level on a terminal."""
-    columns = shutil.get_terminal_size((1000, 24)).columns
-    lines = [text.one_line(part, 500) for part in line.splitlines() if part.strip()]
-    wrapped = (row for part in lines for row in text.wrap(part, max(columns - 8, 40)))
-    return f"{level:7} " + "\n        ".join(wrapped)
+def crontab_line(options: Options) -> str:
+    """The line with which cron runs this plan on working days, with the options that
+    doctor got."""
+    program = os.path.abspath(sys.argv[0])
+    words = [program, "run"]
+    if program.endswith(".py"):
+        words.insert(0, sys.executable)
+    if "RALPH_PRD" in os.environ:
+        words += ["--prd", str(options.prd)]
+    if not options.until:
+        words += ["--until", "07:00"]
+    words += [word for word in sys.argv[2:] if word not in _DOCTORS_OWN]
+    folder = os.getcwd()
+    path = os.environ.get("PATH", os.defpath)
+    log = f"~/ralph-{text.slug(os.path.basename(folder))}.log"
+    line = (
+        f"cd {shlex.quote(folder)} && PATH={shlex.quote(path)} "
+        f"{shlex.join(words)} >> {log} 2>&1"
+    )
+    # In a crontab, a bare % ends the line.
+    return "30 22 * * 1-5 " + line.replace("%", r"\%")
 
 
 def _look(options: Options, control: Control) -> Run:
@@ -136,27 +138,9 @@ def _caught(part: Findings) -> Findings:
         yield "error", str(translate(error))
 
 
-def _parts(run: Run, try_agents: bool) -> Iterator[tuple[str, Findings]]:
-    """Everything that is looked at, part by part: what a run requires at its start, and
-    what that does not say."""
-    yield "plan", _plan(run)
-    yield "limits", _limits(run)
-    yield "lock", _lock(run)
-    yield "agent", _agents(run)
-    own = {"git": _git, "python": _python, "sandbox": _sandbox}
-    for name, part in opening.PARTS.items():
-        yield name, chain(_required(part, run), own[name](run) if name in own else ())
-    yield "settings", _settings(run)
-    yield "disk", _disk(run)
-    yield "places", _places(run)
-    if try_agents:
-        yield "probe", probe.turns(run, _team(run))
-
-
-def _required(part: Callable[[Run], list[str]], run: Run) -> Findings:
-    """What the opening of a run says about one part."""
-    for warning in part(run):
-        yield "warning", warning
+def _warnings(lines: Iterable[str]) -> Findings:
+    for line in lines:
+        yield "warning", line
 
 
 # ---------------------------------------------------------------- plan, limits, machine
@@ -165,23 +149,70 @@ def _required(part: Callable[[Run], list[str]], run: Run) -> Findings:
 def _plan(run: Run) -> Findings:
     plan = load_plan(run.paths, run.options)
     passed = sum(task.passed for task in plan.tasks)
-    yield (
-        "ok",
-        f"{plan.project}, {passed} of {text.count(len(plan.tasks), 'task')} passed",
-    )
+    tasks = text.count(len(plan.tasks), "task")
+    yield "ok", f"{plan.project}, {passed} of {tasks} passed"
     if asked := prd.open_questions(plan):
         open = text.count(len(asked), "open question")
-        yield (
-            "warning",
-            f"{open}, the first: {asked[0][0]}; a run follows the planner's proposals",
-        )
-    if bare := [task.id for task in plan.tasks if not task.passed and not task.checks]:
+        more = "a run follows the planner's proposals"
+        yield "warning", f"{open}, the first: {asked[0][0]}; {more}"
+    bare = [task.id for task in _open_tasks(plan) if not task.checks]
+    if bare:
         advice = "any change passes them, so add one to each"
         yield "warning", f"no check of their own: {text.few(bare)}; {advice}"
     if run.places.keep and plan.setup and not plan.setup.when:
         anew = "setup has no `when`, so the clean room is made anew for each candidate"
         yield "warning", f"`keep` has no effect: {anew}"
+    yield from _warnings(opening.try_plan(run))
     run.journal.require_file()
+
+
+def _open_tasks(plan: Plan) -> list[Task]:
+    return [task for task in plan.tasks if not task.passed]
+
+
+def _limits(run: Run) -> Findings:
+    """What a run could use now, and whether it could begin at all."""
+    if run.history.run is None:  # one that was cut off goes on with what it has used
+        run.history.this_run = RunHistory()
+    yield "ok", summary.limits_words(limits.used(run.limits, run.history), "a run")
+    seconds = run.history.this_run.seconds
+    if stop := limits.spent(run.limits, run.history, seconds, time.time()):
+        yield "error" if stop.exit == Exit.PERSON else "warning", stop.reason
+
+
+def _lock(run: Run) -> Findings:
+    if holder := layout.running(run.paths):
+        who = f"`ralph {holder.what}` is at work here (pid {holder.pid})"
+        ends = "`ralph stop` ends a loop"
+        yield "warning", f"{who}, so setup and checks were not run; {ends}"
+    else:
+        yield "ok", "free"
+
+
+def _git(run: Run) -> Findings:
+    yield from _warnings(opening.require_repository(run))
+    version = ".".join(map(str, opening.version_of(run.git)))
+    hooks = run.places.hooks(run.paths.root)
+    more = f", commit hooks: {', '.join(hooks)}" if hooks else ""
+    yield "ok", f"{version}, verified work lands on {run.branch.name}{more}"
+
+
+def _protect(run: Run) -> Findings:
+    return _warnings(opening.unprotected(run))
+
+
+def _python(run: Run) -> Findings:
+    """Which Python checks and agents use."""
+    yield from _warnings(opening.require_own_files(run))
+    if own := registry.own_venv(run.paths.root):
+        without = f"without ralph's own virtual environment, {own}"
+        yield "ok", f"setup, checks and agents run {without}"
+
+
+def _sandbox(run: Run) -> Findings:
+    yield from _warnings(opening.open_prefix(run))
+    if run.places.prefix:
+        yield "ok", f"setup, agents, hooks and checks run behind {run.places.prefix}"
 
 
 def _settings(run: Run) -> Findings:
@@ -190,323 +221,134 @@ def _settings(run: Run) -> Findings:
         unseen = (
             f"git ignores {text.few(ignored)}, so agents and checks do not see them"
         )
-        yield (
-            "warning",
-            f"{unseen}; name in {init.INCLUDE} what they need",
-        )
-
-
-def _python(run: Run) -> Findings:
-    """Which Python checks and agents use."""
-    if own := registry.own_venv(run.paths.root):
-        yield (
-            "ok",
-            f"setup, checks and agents run without ralph's own virtual environment, {own}",
-        )
-
-
-def _limits(run: Run) -> Findings:
-    """What a run could use now, and whether it could begin at all."""
-    if run.history.run is None:  # one that was cut off goes on with what it has used
-        run.history.this_run = RunHistory()
-    yield "ok", facts.limits_words(limits.used(run.limits, run.history), "a run")
-    if stop := limits.spent(
-        run.limits, run.history, run.history.this_run.seconds, time.time()
-    ):
-        yield "error" if stop.exit == Exit.PERSON else "warning", stop.reason
-
-
-def _lock(run: Run) -> Findings:
-    if holder := layout.running(run.paths):
-        who = f"`ralph {holder.what}` is at work here (pid {holder.pid})"
-        yield (
-            "warning",
-            f"{who}, so setup and checks were not run; `ralph stop` ends a loop",
-        )
-    else:
-        yield "ok", "free"
-
-
-def _git(run: Run) -> Findings:
-    version = ".".join(map(str, opening.version_of(run.git)))
-    hooks = run.places.hooks(run.paths.root)
-    more = f", commit hooks: {', '.join(hooks)}" if hooks else ""
-    yield "ok", f"{version}, verified work lands on {run.branch.name}{more}"
-    yield from _warnings(_lacking(run))
-
-
-def _lacking(run: Run) -> list[str]:
-    """A warning of what a partial clone lacks: agents have no remote to fetch it
-    from."""
-    if not run.git("config", "--get-regexp", r"^remote\..*\.promisor$", check=False):
-        return []
-    words = ("rev-list", "--objects", "--missing=print", "-n", "100", "HEAD")
-    lacks = sum(
-        line.startswith("?")
-        for line in run.git(*words, check=False, timeout=BULK).splitlines()
-    )
-    what = f"this is a partial clone; it lacks {text.count(lacks, 'file')} of the last 100 commits"
-    return (
-        [f"{what}, and agents cannot fetch them: git fetch --refetch --no-filter"]
-        if lacks
-        else []
-    )
-
-
-def _warnings(lines: Iterable[str]) -> Findings:
-    return [("warning", line) for line in lines]
-
-
-def _sandbox(run: Run) -> Findings:
-    if run.places.prefix:
-        open = (
-            "" if run.plan.settings.get("network") is False else "; the network is open"
-        )
-        left = (
-            "; without `end`, what a killed run left there may stay"
-            if not run.settings.wrap[1]
-            else ""
-        )
-        more = open if run.options.sandbox else left
-        yield (
-            "ok",
-            f"setup, agents, hooks and checks run behind {run.places.prefix}{more}",
-        )
-        return
-    fails = ""
-    try:
-        with opening.sandbox(run).started(run.paths.root, None) as wrap:
-            argv, root = wrap(["true"], {}), run.paths.root
-            tried = run_process(
-                argv, cwd=root, env=os.environ, timeout=_PATIENCE, control=run.control
-            )
-        if tried.ended != "itself" or tried.exit:
-            fails = (
-                text.last_line(tried.tail)
-                or f"bwrap did not start `true` within {_PATIENCE:g} s"
-            )
-    except RalphError as error:
-        fails = str(error)
-    yield (
-        "ok",
-        f"off, and not possible here: {fails}"
-        if fails
-        else "off; --sandbox bwrap would work here",
-    )
+        advice = f"name in {init.INCLUDE} what they need"
+        yield "warning", f"{unseen}; {advice}"
 
 
 def _disk(run: Run) -> Findings:
     free = shutil.disk_usage(run.paths.root).free / 1e9
-    advice = "; make room, a run stops when the disk is full" if free < 1 else ""
-    yield "warning" if advice else "ok", f"{free:.1f} GB free{advice}"
+    if free < 1:
+        advice = "make room, a run stops when the disk is full"
+        yield "warning", f"{free:.1f} GB free; {advice}"
+    else:
+        yield "ok", f"{free:.1f} GB free"
     for folder in (run.paths.root, run.paths.prd.parent):
         if not os.access(folder, os.W_OK):
             yield "error", f"{folder} is read-only, and ralph must write there"
 
 
-# ---------------------------------------------------------------- the places
+# ---------------------------------------------------------------- setup and checks
+
+
+def try_checks(run: Run, plan: Plan) -> Checked:
+    """What `setup`, the checks of a plan and those of its open tasks say on the commit
+    that its first attempt starts from, in the clean room. Only under the lock."""
+    checks: dict[str, Check] = {}
+    own = [check for task in _open_tasks(plan) for check in task.checks]
+    for check in [*plan.every_check, *own]:
+        checks[check.command] = check
+    commit = run.branch.beginning()
+    job = CheckJob(commit=commit, checks=[*checks.values()], name="doctor")
+    before, view = run.plan, run.view
+    run.settings.plan = plan
+    run.use(run.control, View())
+    try:
+        return run.wait(retry_if_killed(run, job))
+    finally:
+        run.settings.plan = before
+        run.use(run.control, view)
 
 
 def _places(run: Run) -> Findings:
-    """Setup in every place, and every check in the clean room, as a run does them."""
+    """Setup and every check in the clean room, as a run does them."""
     if layout.running(run.paths) or (run.options.sandbox and not run.places.prefix):
         return  # they would disturb the loop, or run outside the sandbox
     yield "trying", "setup and every check, as a run would; that can take minutes"
-    own = [check for task in run.plan.tasks if not task.passed for check in task.checks]
-    checks = {check.command: check for check in (*run.plan.every_check, *own)}
-    commit, setup = run.branch.beginning(), run.plan.setup
-    job = CheckJob(commit=commit, checks=list(checks.values()), name="doctor")
-    heard = _Setups()
-    run.use(run.control, heard)
+    commit = run.branch.beginning()
     with lock.alone(run.paths, "doctor") as run.run_id:
         layout.note_plan(run.paths)
         freeze_settings(run.git, run.paths.private)
         left = opening.end_left(run)
-        there = (
-            require_other_side(run, commit, _team(run))
-            if run.places.prefix
-            else set[str]()
-        )
-        checked = run.wait(checking(run, job))
-        red, hooks, suites = red_setup(checked), list[Finding](), list[Finding]()
+        there = set[str]()
+        if run.places.prefix:
+            there = require_other_side(run, commit, _team(run))
+        checked = try_checks(run, run.plan)
+        refused, red = "", red_setup(checked)
         if not red:
-            suites, hooks = _suites(run, job, checked.checks), _hooks(run, commit)
-            made = run.wait(
-                run.in_worker(lambda inside: _workspaces(inside, commit), Checked)
-            )
-            red = red_setup(made)
+            refused = _refused(run, commit)
     if red:
         yield "error", setup_failed(red)
         return
-    if setup and (shared := opening.shared_python(run, run.paths.room)):
+    if run.plan.setup and (shared := opening.shared_python(run, run.paths.room)):
         yield "error", shared
-    more = f" to work-{run.settings.jobs}" if run.settings.jobs > 1 else ""
-    green = f"; setup is green there{heard.words}" if setup else ""
-    yield (
-        "ok",
-        f"agents work in {run.paths.workspace()}{more}, checks run in {run.paths.room}{green}",
-    )
-    if setup and not setup.when and heard.seconds >= 1:
-        yield "now", _slow(heard.seconds)
+    green = "; setup is green there" if run.plan.setup else ""
+    yield "ok", f"checks run in {run.paths.room}{green}"
     for result in checked.checks:
         yield _judged(run, result)
-    yield from suites
-    yield from _warnings(
-        no_proofs(run.plan, {result.command for result in checked.checks if result.ok})
-    )
+    yield from _warnings(no_proofs(run.plan, checked))
     if checked.checks:
-        green = text.count(len(checked.checks) - len(checked.red), "check")
-        names = [result.name for result in checked.red]
-        yield (
-            "now",
-            f"{green} green"
-            + (f", {len(names)} red: {text.few(names)}" if names else ""),
-        )
-    yield from hooks
-    for agent in [] if run.places.here else _team(run):
-        yield from _billed(run, agent, *registry.billed(agent, there))
+        said = f"{text.count(len(checked.checks) - len(checked.red), 'check')} green"
+        if checked.red:
+            names = text.few([result.name for result in checked.red])
+            said += f", {len(checked.red)} red: {names}"
+        yield "now", said
+    if refused:
+        yield "error", refused
+    if not run.places.here:
+        for agent in _team(run):
+            yield from _billed(run, agent, *registry.billed(agent, there))
     yield from _warnings([*left, *checked.notices])
 
 
-def _suites(run: Run, job: CheckJob, results: list[CheckResult]) -> list[Finding]:
-    """What single tests of the plan's checks did before the work: on this commit or,
-    where a suite does not run, on the newest ancestor where it does, as that says what
-    must stay green."""
-    wanted, findings = (
-        {check.command for check in run.plan.checks if check.results},
-        list[Finding](),
-    )
-    for result in [one for one in results if one.command in wanted]:
-        found, at = result, job.commit
-        for commit in (
-            []
-            if result.is_sound or result.exit == 0
-            else run.branch.ancestors(at, FURTHEST)
-        ):
-            earlier = replace(
-                job,
-                commit=commit,
-                checks=up_to(job.checks, [result]),
-                name="doctor-earlier",
-            )
-            checked = run.wait(checking(run, earlier))
-            found = next(
-                (one for one in checked.checks if one.command == result.command), result
-            )
-            if found.is_sound:
-                at = commit
-                break
-        if found.is_sound:
-            findings.append(
-                ("now", f"{result.name}: {found.said} before the work, at {at[:12]}")
-            )
-    return findings
+def _refused(run: Run, commit: str) -> str:
+    """Why the commit hooks refuse the message of an open task; nothing if they let all
+    of them pass."""
+    if not run.places.hooked(MESSAGE_HOOKS):
+        return ""
+    messages = [(task, message_for(run, task, 1, 1)) for task in _open_tasks(run.plan)]
+    return run.wait(trying(run, commit, messages)).refused
 
 
-def _hooks(run: Run, commit: str) -> list[Finding]:
-    """What the commit hooks say before any work, of the message of each open task and
-    with nothing staged."""
-    findings: list[Finding] = []
-    if run.places.hooked(MESSAGE_HOOKS):
-        messages = [
-            (task, message_for(run, task, 1, 1))
-            for task in run.plan.tasks
-            if not task.passed
-        ]
-        refused = run.wait(trying(run, commit, messages)).refused
-        findings += [("error", refused)] if refused else []
-    if run.places.hooked(["pre-commit"]):
-        for red in run.wait(
-            run.in_worker(lambda inside: try_pre_commit(inside, commit), Checked)
-        ).red:
-            why = f"{red.outcome}, with nothing staged: {text.last_line(red.tail)}"
-            findings.append(("warning", f"the hook pre-commit {why}"))
-    return findings
-
-
-class _Setups(View):
-    """Notes how long `setup` takes, where it runs."""
-
-    seconds = 0.0
-
-    def hear(self, event: Json, _worker: int = 0) -> None:
-        if event["name"] == "check" and event["args"][0]["name"] == "setup":
-            self.seconds = max(self.seconds, event["args"][0]["seconds"])
-
-    @property
-    def words(self) -> str:
-        return f" ({self.seconds:.1f} s)" if self.seconds else ""
-
-
-def _slow(seconds: float) -> str:
-    """What would make a setup without `when` run less often."""
-    slow = f"setup takes {seconds:.1f} s, and runs again for each attempt and each candidate"
-    return f"{slow}; if it depends on a few files alone, name them in its `when`"
-
-
-def no_proofs(plan: Plan, green: Collection[str]) -> list[str]:
-    """Warnings of tasks whose own checks are all green before the work."""
-    reasons: dict[str, list[str]] = {}
-    for task in plan.tasks:
-        commands = [check.command for check in task.checks]
-        if commands and not task.passed and {*commands} <= {*green}:
-            reasons.setdefault(
-                next(filter(None, map(_always_green, commands)), ""), []
-            ).append(task.id)
-    return [
-        f"{ids[0]}: its own check is green already, so it proves nothing{why}"
-        if len(ids) == 1
-        else f"{text.few(ids)}: their own checks are green already, so they prove nothing{why}"
-        for why, ids in reasons.items()
-    ]
-
-
-def _always_green(command: str) -> str:
-    """Why a command is green whatever it finds, as far as its text shows."""
-    bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", command)
-    if excuse := re.search(r"(\|\||;)\s*(true|:|exit 0)\s*$", bare):
-        return f": `{excuse[0].strip()}` makes it green whatever happens"
-    piped = re.search(r"[^|]\|[^|]+$", bare) and "pipefail" not in bare
-    return ": the exit status of a pipe is its last command's" if piped else ""
-
-
-def _workspaces(run: Run, commit: str) -> Checked:
-    """Make the workspaces, if no cut-off run left work there: the first `setup` that is
-    red, if any."""
-    for worker in [] if run.history.open_starts else range(1, run.settings.jobs + 1):
-        place = run.places.workspace(worker)
-        if red := prepare_workspace(run, place, run.git.tree(commit), commit, "doctor"):
-            return Checked(checks=[red])
-    return Checked()
+def no_proofs(plan: Plan, checked: Checked) -> list[str]:
+    """A warning of tasks whose own checks are all green before the work."""
+    green = {result.command for result in checked.checks if result.ok}
+    ids = []
+    for task in _open_tasks(plan):
+        commands = {check.command for check in task.checks}
+        if commands and commands <= green:
+            ids.append(task.id)
+    if ids:
+        names = text.few(ids)
+        return [f"own checks are green already, so they prove nothing: {names}"]
+    return []
 
 
 def _judged(run: Run, result: CheckResult) -> Finding:
     """What the result of a check means before any work. One that lacks a program, or a
     module that `setup` would install, says nothing about the work; any other module may
     be what a task is to make."""
-    state = f"check {result.name}: {'green' if result.ok else 'red'} now ({result.seconds:.1f} s)"
+    name, took = f"check {result.name}", f"({result.seconds:.1f} s)"
     if result.ok:
-        return "ok", state
+        return "ok", f"{name}: green now {took}"
     why = result.said or text.last_line(result.tail)
-    lacks = f"check {result.name} cannot run here: {why}"
-    if os.environ.get("VIRTUAL_ENV") != run.places.env(run.paths.room).get(
-        "VIRTUAL_ENV"
-    ):
-        lacks += " (checks run without ralph's own virtual environment)"
+    red = f"{name}: red now {took}: {why}"
+    lacks = f"{name} cannot run here: {why}"
+    if not run.plan.setup:
+        hint = detect.setup_hint(result.tail, result.exit, run.paths.root)
+        if hint:
+            return hint[0], f"{lacks}; {hint[1]}"
     for_all = result.command in {check.command for check in run.plan.checks}
     if result.missing:
         return "error" if for_all else "warning", cannot_start(result)
-    if result.exit in (126, 127) and for_all:
-        return (
-            "error",
-            f"{lacks}; a program is missing: install it, or let `setup` do it",
-        )
-    if not for_all or (result.is_sound and result.tests):
-        return "ok", f"{state}: {why}"
-    return (
-        "warning",
-        f"{state}: {why}; it blocks no task, but passes beside it are weak, and runs end with 4",
-    )
+    if not for_all:
+        return "ok", red
+    if result.exit in (126, 127):
+        advice = "a program is missing: install it, or let `setup` do it"
+        return "error", f"{lacks}; {advice}"
+    if result.is_sound and result.tests:
+        return "now", f"{name}: {result.said} before the work"
+    weak = "it blocks no task, but passes beside it are weak, and runs end with 4"
+    return "warning", f"{red}; {weak}"
 
 
 # ---------------------------------------------------------------- agents
@@ -520,39 +362,31 @@ def _team(run: Run) -> list[Agent]:
 
 def _agents(run: Run) -> Findings:
     for agent in _team(run):
-        yield from _caught(chain(_agent(run, agent), _permissions(run, agent)))
+        yield from _caught(_agent(run, agent))
+        yield from _caught(_permissions(run, agent))
 
 
 def _agent(run: Run, agent: Agent) -> Findings:
     yield from _warnings(opening.require_agent(run, agent))
-    named = [
-        Path(word).name for word in agent.words if Path(word).name in run.agents.rows
-    ]
+    names = [Path(word).name for word in agent.words]
+    named = [name for name in names if name in run.agents.rows]
     if agent.name == "plain" and named:
-        unseen = (
-            f"of {agent.command} ralph sees the exit status alone, no limit and no cost"
-        )
-        yield (
-            "warning",
-            f"{unseen}: {named[0]} is not its first word (`env NAME=VALUE` may precede it)",
-        )
+        sees = "ralph sees the exit status alone, no limit and no cost"
+        first = f"{named[0]} is not its first word (`env NAME=VALUE` may precede it)"
+        yield "warning", f"of {agent.command} {sees}: {first}"
     if run.places.here:
-        yield (
-            "ok",
-            f"{agent.command} at {shutil.which(agent.program)}{_version(run, agent)}",
-        )
+        program = shutil.which(agent.program)
+        yield "ok", f"{agent.command} at {program}{_version(run, agent)}"
         yield from _billed(run, agent, *registry.credentials(agent, os.environ))
 
 
 def _billed(run: Run, agent: Agent, key: str | None, login: str | None) -> Findings:
     """Who pays, with the name of a key or of a login that an agent has."""
-    units = [
-        unit for unit in ("dollars", "tokens") if unit in agent.row.get("reports", [])
-    ]
     if key and login:
+        advice = "unset it to use the subscription"
         yield (
             "warning",
-            f"{key} is billed instead of the subscription ({login}); unset it to use the subscription",
+            f"{key} is billed instead of the subscription ({login}); {advice}",
         )
     elif key:
         yield "ok", f"{key} is set and is billed"
@@ -560,16 +394,15 @@ def _billed(run: Run, agent: Agent, key: str | None, login: str | None) -> Findi
         yield "ok", f"logged in ({login}), and no key in the environment overrides it"
     elif agent.row.get("keys"):
         wanted = registry.known_credentials(agent)
-        yield (
-            "warning",
-            f"no login found ({wanted}); log in, unless it has one elsewhere",
-        )
-    if key and units and not (run.limits.in_dollars or run.limits.in_tokens):
-        option = "--max-usd" if "dollars" in units else "--max-tokens"
-        yield (
-            "warning",
-            f"nothing limits what {key} is billed; set {option}, or a budget in the plan",
-        )
+        advice = "log in, unless it has one elsewhere"
+        yield "warning", f"no login found ({wanted}); {advice}"
+    if not key or run.limits.in_dollars or run.limits.in_tokens:
+        return
+    for unit, option in (("dollars", "--max-usd"), ("tokens", "--max-tokens")):
+        if unit in agent.row.get("reports", []):
+            advice = f"set {option}, or a budget in the plan"
+            yield "warning", f"nothing limits what {key} is billed; {advice}"
+            return
 
 
 def _version(run: Run, agent: Agent) -> str:
@@ -579,33 +412,112 @@ def _version(run: Run, agent: Agent) -> str:
     # Behind a pipe of its own: what it leaves running cannot hold ours.
     command = f"{words} < /dev/null 2> /dev/null | head -n 1"
     argv = [sys.executable, "-P", "-c", _TEE, command]
-    said = run_process(
-        argv, cwd=run.paths.root, env=os.environ, timeout=_PATIENCE, control=run.control
-    )
-    return ", " + text.one_line(
-        (said.tail if said.exit == 0 else "").strip() or "no version", 60
-    )
+    env, root = os.environ, run.paths.root
+    said = run_process(argv, cwd=root, env=env, timeout=_PATIENCE, control=run.control)
+    version = said.tail.strip() if said.exit == 0 else ""
+    return ", " + text.one_line(version or "no version", 60)
 
 
 def _permissions(run: Run, agent: Agent) -> Findings:
-    loose = set(agent.words) & set(agent.row["permissions"].get("full", []))
-    if agent.permissions != "full" and loose:
-        yield (
-            "warning",
-            f"{' '.join(loose)} gives it full permissions; use --full-permissions instead",
-        )
     if agent.name in run.plan.settings.get("agents", {}):
-        yield (
-            "warning",
-            f"the plan itself defines it; read what it runs: {shlex.join(agent.row['argv'])}",
-        )
+        runs = shlex.join(agent.row["argv"])
+        yield "warning", f"the plan itself defines it; read what it runs: {runs}"
         return
-    level, means = _PERMISSIONS["plain" if agent.name == "plain" else agent.permissions]
-    own = agent.row.get("edit_means", "it works in this folder, inside its own sandbox")
-    yield level, f"permissions: {means.format(own)}"
-    needed = agent.row.get("root_needs") if agent.permissions == "full" else None
-    if needed and os.geteuid() == 0 and os.environ.get(needed) != "1":
-        yield (
-            "error",
-            f"as root, {agent.name} refuses full permissions without {needed}=1",
-        )
+    if agent.name == "plain":
+        yield "ok", "your own command; it runs as given, and can do all that you can"
+    elif agent.permissions == "full":
+        yield "warning", "permissions: full; it can do all that you can"
+    elif agent.permissions == "sandbox":
+        yield "ok", "permissions: full, inside ralph's sandbox"
+    elif agent.permissions == "read":
+        yield "ok", "permissions: read only"
+    else:
+        means = agent.row.get("edit_means")
+        means = means or "it works in this folder, inside its own sandbox"
+        yield "ok", f"permissions: edit; {means}"
+    needed = agent.row.get("root_needs")
+    if agent.permissions != "full" or not needed or os.geteuid():
+        return
+    if os.environ.get(needed) != "1":
+        refuses = f"as root, {agent.name} refuses full permissions"
+        yield "error", f"{refuses} without {needed}=1"
+
+
+# ---------------------------------------------------------------- cron
+
+
+def _probe(run: Run) -> Findings:
+    """One turn of each agent with nothing but HOME and PATH, as cron starts it."""
+    path = registry.agent_env(run.paths.root).get("PATH", os.defpath)
+    env = {"HOME": os.path.expanduser("~"), "PATH": path}
+    for agent in _team(run):
+        if not run.places.here or shutil.which(agent.program):
+            yield _probed(agent, _turn(run, agent, env), env)
+
+
+def _turn(run: Run, agent: Agent, env: Mapping[str, str]) -> AgentResult:
+    """One turn of an agent, in an empty repository."""
+    run.paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
+    level = "read" if "read" in agent.row["permissions"] else agent.permissions
+    with tempfile.TemporaryDirectory(
+        prefix="ralph-probe-", dir=run.paths.places
+    ) as name:
+        folder = Path(name).resolve()
+        git(folder, "init", "-q")
+        names = {
+            "RALPH_TASK_ID": "probe",
+            "RALPH_ATTEMPT": "0",
+            "RALPH_RUN_ID": "doctor",
+            "RALPH_HANDOFF": str(folder / "handoff.md"),
+        }
+        with run.places.entered(folder, agent) as wrap:
+            return registry.run_agent(
+                replace(agent, permissions=level),
+                resource("templates/probe.md").read_text("utf-8"),
+                log=lambda ending: folder / f"probe{ending}",
+                cwd=folder,
+                env={**env, **names},
+                timeout=_TURN,
+                idle=_TURN,
+                control=run.control,
+                wrap=wrap,
+                here=run.places.here,
+            )
+
+
+def _probed(agent: Agent, result: AgentResult, env: Mapping[str, str]) -> Finding:
+    """What came of one turn of an agent."""
+    who = f"{agent.command}, as cron starts it"
+    if result.outcome is Outcome.DONE:
+        said = f"{who}, answered: {summary.spent(result)}"
+        if result.overage:
+            return "warning", f"{said}, and the provider bills extra usage"
+        key, login = registry.credentials(agent, env)
+        if not key and login in agent.row.get(f"login_{sys.platform}", {}):
+            return "warning", f"{said}, by the login in {login}"
+        return "ok", said
+    if result.outcome is Outcome.LIMITED:
+        return "warning", f"{who}, is limited: {result.reason}; a run waits until then"
+    advice = "log it in as this user, or fix what it says, then try again"
+    for key in agent.row.get("keys", []):
+        if key in os.environ:
+            advice = f"write {key}=... above ralph's line in your crontab"
+            break
+    return "error", f"{who}: {result.reason or result.outcome}; {advice}"
+
+
+_PARTS: Mapping[str, Callable[[Run], Findings]] = {
+    "plan": _plan,
+    "limits": _limits,
+    "lock": _lock,
+    "agent": _agents,
+    "git": _git,
+    "protect": _protect,
+    "python": _python,
+    "sandbox": _sandbox,
+    "settings": _settings,
+    "disk": _disk,
+    "places": _places,
+}
+"""What is looked at, part by part: what a run requires at its start, and what that does
+not say."""

@@ -17,8 +17,8 @@ from _ralph.git.git import git
 from _ralph.loop.options import is_starter, starter
 from _ralph.model import Json, Plan, Setup
 from _ralph.state import edit, jsontext, prd
-from _ralph.state.facts import command_line
 from _ralph.state.layout import locate, own_branch
+from _ralph.state.summary import command_line
 
 INCLUDE = ".worktreeinclude"
 SETTINGS = (".env", ".mcp.json", "CLAUDE.local.md")

@@ -3,8 +3,7 @@ checks stay green."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,28 +28,36 @@ from _ralph.state import layout, lock
 from _ralph.state.records import Landed
 
 
-def land_branches(names: Sequence[str], options: Options, this_plan: bool) -> int:
-    """Merge each branch with the current one, check it in its plan's clean room, and
-    move the current one if all is green; the exit status. Without names, or where
-    `this_plan` says so, the plan is that of `options`; else it is found. BadInput, with
-    nothing done, where one of them cannot even be tried."""
+def land_branches(
+    names: Sequence[str], plans: Sequence[Path], options: Options, told: bool
+) -> int:
+    """Merge the branch of each plan with the current one, check it in the plan's clean
+    room, and move the current one if all is green; the exit status. `names` are
+    branches of the one plan; `told` says that a person named it. BadInput, with nothing
+    done, where one of them cannot even be tried."""
+    if names and len(plans) > 1:
+        raise BadInput("name branches of one plan, or several plans with --prd")
     onto = standing()
-    if this_plan or not names:
-        run = read_run(options)
+    wanted = []
+    for prd in plans:
+        run = read_run(replace(options, prd=prd))
         if not run.git.common.samefile(onto.git.common):
-            raise BadInput(
-                f"{run.paths.prd} is a plan of another repository; go there to land its work"
-            )
-        names = names or [run.history.branch or run.branch.name]
-    for name in names:
-        require_branch(onto, name)
-    wanted = {
-        name: options.prd if this_plan else plan_of(onto.git, name) for name in names
-    }
+            there = f"{run.paths.prd} is a plan of another repository"
+            raise BadInput(f"{there}; go there to land its work")
+        own = run.history.branch or run.branch.name
+        for name in names or [own]:
+            require_branch(onto, name)
+            if name != own and not told:
+                again = f"ralph land {name} --prd FILE"
+                lands = f"{run.paths.prd.name} lands on {own}, and not on {name}"
+                raise BadInput(f"{lands}; name the plan of that: {again}")
+            wanted.append((name, prd))
     view = Terminal()
-    return with_signals(
-        lambda control: _land_each(onto, wanted, options, control, view), view
-    )
+
+    def work(control: Control) -> int:
+        return _land_each(onto, wanted, options, control, view)
+
+    return with_signals(work, view)
 
 
 def standing() -> Branch:
@@ -84,62 +91,37 @@ def require_branch(onto: Branch, name: str) -> None:
         )
 
 
-def plan_of(git: Git, branch: str) -> Path:
-    """The prd.json of the plan whose work lands on `branch`, as its runs noted it.
-    BadInput if none or several are known."""
-    notes = [
-        note
-        for folder in sorted(git.common.glob("ralph/*"))
-        if (note := layout.noted(folder))
-    ]
-    plans = [note.prd for note in notes if note.branch == branch and note.prd.is_file()]
-    again = f"ralph land {shlex.quote(branch)} --prd FILE"
-    if not plans:
-        raise BadInput(f"no known plan lands on {branch}; name it: {again}")
-    if len(plans) > 1:
-        raise BadInput(
-            f"{branch} is the branch of {text.few(list(map(str, plans)))}; name one: {again}"
-        )
-    return plans[0]
-
-
 def _land_each(
     onto: Branch,
-    wanted: Mapping[str, Path],
+    wanted: Sequence[tuple[str, Path]],
     options: Options,
     control: Control,
     view: Terminal,
 ) -> int:
-    """Land each branch in turn, alone on the plan that it belongs to, also after one
-    that did not land; the exit status. Where one does not, all is as it was."""
-    errors: dict[str, RalphError] = {}
+    """Land each branch in turn, alone on its plan, also after one that did not land;
+    the exit status. Where one does not, all is as it was."""
+    code: int = Exit.COMPLETE
     proved: list[Check] = []  # what landed must stay green beside what lands after it
-    for name, plan in wanted.items():
+    for name, prd in wanted:
         try:
-            with lock.alone(layout.locate(plan), "land") as run_id:
-                run = read_run(replace(options, prd=plan), control, view, run_id)
+            with lock.alone(layout.locate(prd), "land") as run_id:
+                run = read_run(replace(options, prd=prd), control, view, run_id)
                 _make_ready(run, onto)
-                _land(run, name, proved)
+                proved = _land(run, name, proved)
         except StopNow:
             raise
         except RalphError as error:
             view.line(f"! {name} did not land on {onto.name}: {error}", color="yellow")
-            errors[name] = error
-    if len(wanted) > 1:
-        landed = [name for name in wanted if name not in errors]
-        parts = [f"on {onto.name}: {', '.join(landed)}"] * bool(landed)
-        parts += [f"not on {onto.name}: {', '.join(errors)}"] * bool(errors)
-        view.last(" | ".join(parts), failed=bool(errors))
-    codes = [error.exit for error in errors.values()]
-    return Exit.PERSON if Exit.PERSON in codes else next(iter(codes), Exit.COMPLETE)
+            if code != Exit.PERSON:
+                code = error.exit
+    return code
 
 
 def _make_ready(run: Run, onto: Branch) -> None:
     """Everything that a run needs before its first check, whose branch is the person's
     own."""
-    run.branch = replace(
-        onto, git=replace(onto.git, calls=run.git.calls), plan=run.paths.private.name
-    )
+    git = replace(onto.git, calls=run.git.calls)
+    run.branch = replace(onto, git=git, plan=run.paths.private.name)
     run.places.branch = onto.name
     require_git(run.git)
     require_network(run.plan, run.options)
@@ -150,32 +132,29 @@ def _make_ready(run: Run, onto: Branch) -> None:
     run.journal.open()
 
 
-def _land(run: Run, name: str, proved: list[Check]) -> None:
+def _land(run: Run, name: str, proved: list[Check]) -> list[Check]:
     """Merge, check, move; again on the new tip if the current branch moved meanwhile.
-    NeedsPerson if it conflicts, is red, or edits are in the way."""
+    The checks that were green, with those `proved` before. NeedsPerson if it conflicts,
+    is red, or edits are in the way."""
     onto, theirs = run.branch, Branch(run.branch.git, name, "")
     while True:
         tip, work = onto.tip(), theirs.tip()
         if not (tip and work):
-            raise NeedsPerson(
-                f"the branch {onto.name if work else name} was deleted meanwhile"
-            )
+            gone = onto.name if work else name
+            raise NeedsPerson(f"the branch {gone} was deleted meanwhile")
         if onto.contains(work, tip):
             run.view.line(f"{name} is in {onto.name} already")
-            return
+            return proved
         commit = _merge(run, name, tip, work)
         onto.pin_candidate(commit)
         checks = _require_green(run, name, commit, tip, proved)
         run.git.sync()
-        if not _fast_forward(onto, commit, tip):
-            run.view.line(f"{onto.name} moved meanwhile; trying again on its new tip")
-            continue
-        proved[:] = checks
-        run.write(
-            Landed(onto=onto.name, commit=commit), f"{name} landed on {onto.name}"
-        )
-        run.view.line(f"{name} landed on {onto.name}", color="green")
-        return
+        if _fast_forward(onto, commit, tip):
+            said = f"{name} landed on {onto.name}"
+            run.write(Landed(onto=onto.name, commit=commit), said)
+            run.view.line(said, color="green")
+            return checks
+        run.view.line(f"{onto.name} moved meanwhile; trying again on its new tip")
 
 
 def _merge(run: Run, name: str, tip: str, work: str) -> str:
@@ -186,12 +165,11 @@ def _merge(run: Run, name: str, tip: str, work: str) -> str:
         return work
     merged = merge(run.git, tip, work)
     if merged.conflicts:
-        raise NeedsPerson(
-            f"it does not merge: {text.few(merged.conflicts)}; do it by hand: git merge {name}"
-        )
-    message = onto.git(
-        "fmt-merge-msg", stdin=f"{work}\t\tbranch '{name}' of .\n".encode()
-    )
+        files = text.few(merged.conflicts)
+        by_hand = f"git merge {name}"
+        raise NeedsPerson(f"it does not merge: {files}; do it by hand: {by_hand}")
+    source = f"{work}\t\tbranch '{name}' of .\n".encode()
+    message = onto.git("fmt-merge-msg", stdin=source)
     return onto.commit(merged.tree, tip, message, sign=onto.signs, merge=work)
 
 
@@ -199,24 +177,17 @@ def _fast_forward(onto: Branch, commit: str, tip: str) -> bool:
     """Let git move the branch and the files of the person's own tree to `commit`; False
     if somebody moved the branch from `tip` meanwhile. NeedsPerson, with everything as
     it was, if edits are in the way."""
-    words = (
-        "merge",
-        "--ff-only",
-        "--no-overwrite-ignore",
-        "--no-stat",
-        "-q",
-        "--no-autostash",
-    )
-    code, _, answer = onto.git.tried(*words, commit, timeout=BULK)
+    quiet = ("--no-stat", "-q", "--no-autostash")
+    words = ("merge", "--ff-only", "--no-overwrite-ignore", *quiet, commit)
+    code, _, answer = onto.git.tried(*words, timeout=BULK)
     if code == 0 and onto.tip() == commit:
         return True
     if onto.tip() != tip or current_branch(onto.git) != onto.name:
         return False
     if full := no_space(onto.git.common, "merge", answer):
         raise full
-    raise NeedsPerson(
-        f"git says: {text.one_line(answer, 400)}; commit or move what is in the way"
-    )
+    said = text.one_line(answer, 400)
+    raise NeedsPerson(f"git says: {said}; commit or move what is in the way")
 
 
 def _require_green(
@@ -226,37 +197,39 @@ def _require_green(
     in a new checkout; what they are. NeedsPerson if one is red that is not so on the
     current branch, or `setup` is."""
     passed = tuple(task for task in run.plan.tasks if task.passed)
-    own = replace(run.plan, tasks=passed).every_check
-    checks = list({check.command: check for check in (*own, *proved)}.values())
-    done = f"{len(passed)} of {text.count(len(run.plan.tasks), 'task')} passed"
+    every = {
+        check.command: check for check in replace(run.plan, tasks=passed).every_check
+    }
+    for check in proved:
+        every[check.command] = check
+    checks = [*every.values()]
+    total = text.count(len(run.plan.tasks), "task")
+    done = f"{len(passed)} of {total} passed"
     run.view.line(f"{name} on {run.branch.name}: {done}", color="cyan")
     if not checks:
-        run.view.line(
-            f"! {run.paths.prd} has no checks, so nothing proves this merge",
-            "  ",
-            "yellow",
-        )
-    now = _results(run, name, commit, checks)
-    if red := [result for result in now if not result.ok]:
-        before = {result.command: result for result in _results(run, name, tip, checks)}
-        red = [
-            _against(before[result.command], result)
-            if result.command in before
-            else result
-            for result in red
-        ]
-    if new := [result for result in red if not result.ok]:
+        nothing = f"! {run.paths.prd} has no checks, so nothing proves this merge"
+        run.view.line(nothing, "  ", "yellow")
+    red = [one for one in _results(run, name, commit, checks) if not one.ok]
+    if not red:
+        return checks
+    before = {one.command: one for one in _results(run, name, tip, checks)}
+    new = []
+    for result in red:
+        if result.command in before:
+            result = _against(before[result.command], result)
+        if not result.ok:
+            new.append(result)
+    if new:
         names = text.few([f"{result.name} {result.outcome}" for result in new])
         raise NeedsPerson(f"{names}; its output is in {new[0].log}")
-    if red:
-        names = text.few([result.name for result in red])
-        run.view.line(f"! red, as on {run.branch.name} before: {names}", "  ", "yellow")
+    names = text.few([result.name for result in red])
+    run.view.line(f"! red, as on {run.branch.name} before: {names}", "  ", "yellow")
     return checks
 
 
 def _against(before: CheckResult, now: CheckResult) -> CheckResult:
     """A red result, green if it was no better on the current branch: red there, too,
-    and no single test that was green there fails. SingleTests that are gone may be: a
+    and no single test that was green there fails. Single tests that are gone may be: a
     task was allowed that."""
     if not (before.is_sound and before.tests):
         return replace(now, ok=not before.ok)
@@ -269,9 +242,8 @@ def _results(
 ) -> list[CheckResult]:
     """What the checks say of a commit, in a new checkout of it. NeedsPerson if `setup`
     is red."""
-    job = CheckJob(
-        commit=commit, checks=checks, name=f"land-{text.slug(name)}", landing=True
-    )
+    log = f"land-{text.slug(name)}"
+    job = CheckJob(commit=commit, checks=checks, name=log, landing=True)
     checked = require_setup(run.wait(checking(run, job)))
     run.view.lines(checked.notices)
     return checked.checks

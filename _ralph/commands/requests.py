@@ -1,99 +1,102 @@
-"""`ralph add`, `retry`, `tell` and `stop`. The first three edit prd.json under its
-lock, also while a loop runs, which reads it before every attempt."""
+"""`ralph add`, `retry`, `tell`, `stop` and `prompt`. The first three edit prd.json under
+its lock, also while a loop runs, which reads it before every attempt."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from _ralph import files, text
 from _ralph.errors import BadInput
 from _ralph.loop.options import Options, is_starter
-from _ralph.model import Json, Plan, Task
+from _ralph.model import Json, Plan
 from _ralph.state import edit, layout, prd
 from _ralph.state.records import Journal, Retried
 
 
 def add(prd_path: Path, title: str, given: Json) -> str:
     """Add a task with this title and the other fields that were `given`; what was
-    done."""
-    if not title.strip():
+    done. BadInput if nothing would prove it."""
+    title = title.strip()
+    if not title:
         raise BadInput("the title is empty; say what to do")
-    entry = {"title": title.strip(), **given}
 
     def change(plan: Plan) -> str:
         if not (given.get("checks") or plan.checks or plan.settings.get("judge")):
             raise BadInput(
                 f"nothing would prove {title!r}: the plan has no checks; name one with --check 'COMMAND'"
             )
+        entry = {"title": title, **given}
         return edit.add_tasks(plan, [entry], in_place_of_all=is_starter(plan))
 
     task = _change(prd_path, change).tasks[-1]
-    weak = "" if task.checks else "; no check of its own proves it (--check)"
-    return text.one_line(f"added {task.id}: {task.title}{weak}", 400)
+    said = f"added {task.id}: {task.title}"
+    if not task.checks:
+        said += "; no check of its own proves it (--check)"
+    return text.one_line(said, 400)
 
 
 def retry(prd_path: Path, ids: Sequence[str], answer: str) -> str:
     """Open tasks again, with a person's answer in their notes; what was done. BadInput,
     and nothing is done, if one of them is not there."""
-    before = prd.load(prd_path)
-    tasks = [before.task(task_id) for task_id in dict.fromkeys(ids)]
-    return "\n".join(
-        _retry(prd_path, before.key, task, answer.strip()) for task in tasks
-    )
+    answer = answer.strip()
+    paths = layout.locate(prd_path)
+    said = []
+    with edit.lock(paths.private):
+        plan = prd.load(prd_path)
+        tasks = [plan.task(task_id) for task_id in dict.fromkeys(ids)]
+        for task in tasks:
+            plan = edit.apply(plan, _opening(task.id, answer))
+            line = f"{task.id} was not blocked and stays open"
+            # The plan first: what is open there and not in the log, a run notes itself.
+            if task.passed or task.is_blocked:
+                line = f"{task.id} is open again"
+                record = Retried(
+                    plan=plan.key, task=task.id, title=task.title, answer=answer
+                )
+                headline = f"{task.id} {task.title} | opened again"
+                Journal(paths.progress).append(record, headline)
+            if answer:
+                line += "; your answer is in its notes"
+            said.append(line)
+    return "\n".join(said)
 
 
-def _retry(prd_path: Path, plan_key: str, task: Task, answer: str) -> str:
-    """The record comes first: a loop at work marks a task again that has passed, unless
-    the log says that a person opened it."""
-    record = Retried(plan=plan_key, task=task.id, title=task.title, answer=answer)
+def _opening(task_id: str, answer: str) -> Callable[[Plan], str]:
+    """What opens a task of a plan, and puts an answer into its notes."""
 
     def change(plan: Plan) -> str:
-        now = plan.task(task.id)
-        opened = prd.read(edit.set_open(plan, now), plan.path)
-        if now.passed:
-            opened = prd.read(edit.set_passed(opened, now, False), plan.path)
-        return edit.add_note(opened, now, answer) if answer else opened.text
+        task = plan.task(task_id)
+        plan = prd.read(edit.set_open(plan, task), plan.path)
+        if task.passed:
+            plan = prd.read(edit.set_passed(plan, task, False), plan.path)
+        if answer:
+            return edit.add_note(plan, task, answer)
+        return plan.text
 
-    if task.passed or task.is_blocked:
-        journal = Journal(layout.locate(prd_path).progress)
-        journal.append(record, f"{task.id} {task.title} | opened again")
-    _change(prd_path, change)
-    state = (
-        "is open again"
-        if task.passed or task.is_blocked
-        else "was not blocked and stays open"
-    )
-    return f"{task.id} {state}{'; your answer is in its notes' if answer else ''}"
+    return change
 
 
 def tell(prd_path: Path, note: str, task_id: str | None = None) -> str:
-    """Put a person's note into a task, or into the plan; what was done."""
+    """Put a person's note into a task, or into the plan; what was done. BadInput for a
+    task that has passed."""
     note = note.strip()
     if not note:
         raise BadInput("the note is empty; write what the agent should know")
     if task_id is None:
-        _change(prd_path, lambda plan: _noted(plan, note))
+        _change(prd_path, lambda plan: edit.add_plan_note(plan, note))
         return "noted in the plan; every new attempt reads it"
-    _change(prd_path, lambda plan: edit.add_note(plan, _unpassed(plan, task_id), note))
+
+    def change(plan: Plan) -> str:
+        task = plan.task(task_id)
+        if task.passed:
+            raise BadInput(
+                f"{task_id} has passed; to work it again: ralph retry {task_id}"
+            )
+        return edit.add_note(plan, task, note)
+
+    _change(prd_path, change)
     return f"{task_id}: noted; its next attempt reads it"
-
-
-def _unpassed(plan: Plan, task_id: str) -> Task:
-    task = plan.task(task_id)
-    if task.passed:
-        raise BadInput(f"{task_id} has passed; to work it again: ralph retry {task_id}")
-    return task
-
-
-def _noted(plan: Plan, note: str) -> str:
-    """The plan's text with `note` in its notes. BadInput if that begins with a task's
-    id."""
-    first = note.split()[0]
-    if any(task.id == first for task in plan.tasks):
-        raise BadInput(f"is this for {first}? ralph tell {shlex.quote(first)} 'TEXT'")
-    return edit.add_plan_note(plan, note)
 
 
 def prompt(options: Options) -> str:
@@ -123,7 +126,7 @@ def stop(prd_path: Path) -> str:
 
 
 def _change(prd_path: Path, change: Callable[[Plan], str]) -> Plan:
-    """Change a plan under its lock; BadInput, and nothing is written, if it would be
-    none any more."""
+    """Change a plan under its lock; the new plan. BadInput, and nothing is written, if
+    it would be none any more."""
     with edit.lock(layout.locate(prd_path).private):
         return edit.apply(prd.load(prd_path), change)

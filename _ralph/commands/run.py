@@ -25,8 +25,8 @@ from _ralph.process.process import Control
 from _ralph.show.live import Terminal, complain
 from _ralph.show.status import Status, next_steps
 from _ralph.state import layout, limits, lock
-from _ralph.state.facts import limits_words, summary
 from _ralph.state.records import Stopped
+from _ralph.state.summary import limits_words, summarize
 
 
 def run_plan(options: Options, loop: Callable[[Run], Stop]) -> int:
@@ -116,12 +116,13 @@ def _run(
     return stop.exit
 
 
-def _sums(run: Run, usd: float) -> str:
-    """The line that stays for the whole run, short things first; `usd` are dollars that
-    are in no record yet."""
+def _sums(run: Run) -> str:
+    """What the status line says of the whole run, short things first."""
     used, limit = run.history.this_run, min(run.limits.usd, run.limits.budget_usd)
-    spent, limited = used.usd + usd, limit < limits.NONE
-    cost = f"{'at least ' * used.at_least}${spent:.2f}" if spent or limited else ""
+    limited = limit < limits.NONE
+    cost = (
+        f"{'at least ' * used.at_least}${used.usd:.2f}" if used.usd or limited else ""
+    )
     passed, now, queue = (
         len(run.plan.passed_ids),
         time.time(),
@@ -192,13 +193,7 @@ def _say_goodbye(run: Run, stop: Stop) -> None:
     why = text.one_line(stop.reason, 240)  # `status` says all of it
     run.view.last(f"{why} | {passed} of {total} passed{where}", failed=bool(stop.exit))
     ahead = run.branch.name if run.branch.is_ahead else ""
-    known = Status(
-        run.plan,
-        run.history,
-        prd=run.options.prd,
-        words=run.options.words,
-        to_land=ahead,
-    )
+    known = Status(run.plan, run.history, run.options.prd, to_land=ahead)
     if steps := next_steps(known, Stopped(stop=stop.word, exit=int(stop.exit))):
         run.view.line(f"next: {'; '.join(steps)}")
 
@@ -212,9 +207,8 @@ def _print_summary(options: Options, stop: Stop, run: Run | None = None) -> None
         with contextlib.suppress(RalphError, OSError):
             _, plan, history = layout.read_state(options.prd)
     try:
-        click.echo(
-            json.dumps(summary(plan, history, stop, run.seconds if run else 0.0))
-        )
+        seconds = run.seconds if run else 0.0
+        click.echo(json.dumps(summarize(plan, history, stop, seconds).as_object()))
     except OSError as error:  # a closed pipe, a full disk: the run ended as it did
         os.dup2(
             os.open(os.devnull, os.O_WRONLY), 1

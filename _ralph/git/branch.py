@@ -314,12 +314,12 @@ class Branch:
             self.git("update-ref", "-d", old)
         return ref
 
-    def recent(self, tip: str, since: int | None = None) -> list[str]:
-        """The last commits, a line each; those since the pass of iteration `since`, if
-        given."""
-        grep = ("log", "-1", "--format=%H", f"--grep=^Ralph-Iteration: {since}$", tip)
-        passed = "" if since is None else self.git(*grep, check=False).strip()
-        return self.log(f"{passed}..{tip}") if passed else self.log("-5", tip)
+    def recent(self, tip: str, since: str = "") -> list[str]:
+        """The last commits, a line each; those since the commit `since`, if it is on
+        the branch."""
+        if since and self.has_landed(since):
+            return self.log(f"{since}..{tip}")
+        return self.log("-5", tip)
 
     def look(self) -> tuple[str, list[str]]:
         """The commit that the branch is at, and its last commits, a line each; nothing

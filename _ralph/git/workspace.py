@@ -319,8 +319,7 @@ class Place:
         """What `note` last wrote; nothing where that cannot be read."""
         try:
             found = json.loads(files.read_regular(self.stamp) or b"{}")
-            made = dict(found["made"])
-            return str(found.get("stamp", "")), made  # version 0.2 noted no stamp
+            return str(found["stamp"]), dict(found["made"])
         except (ValueError, TypeError, LookupError, RecursionError):
             return "", {}
 

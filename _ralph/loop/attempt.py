@@ -27,7 +27,6 @@ from _ralph.loop.train import Turn
 from _ralph.loop.verdict import needs_checks, weigh
 from _ralph.loop.worker import WorkerDied
 from _ralph.model import AgentResult, CheckResult, Conflict, Outcome, Task, Verdict
-from _ralph.state import prd
 from _ralph.state.history import parse_handoff
 from _ralph.state.layout import trim_logs
 from _ralph.state.limits import attempts_at, share_of
@@ -130,7 +129,7 @@ async def work(run: Run, attempt: Attempt) -> None:
     else:
         take(run, attempt, worked)
     attempt.noticed = attempt.notices
-    attempt.handoff = handoff_of(attempt)
+    attempt.handoff = parse_handoff(attempt.handoff_text)
 
 
 async def _work(run: Run, attempt: Attempt) -> Worked:
@@ -240,14 +239,17 @@ def _left_behind(
             began=attempt.began,
         )
     handoff = files.read_regular(run.paths.handoff(attempt.worker), 65536) or b""
-    changed = _changed_copies(run, place, copies)
+    changed = _changed_copies(place, copies)
     removed = place.remove_unusable(start.tree)
     after, refused = place.snapshot(start.tree)
     left, work, left_out, large = place.work(start, after)
     worked = _worked(
         run, attempt, left, work if start.tree == run.git.tree(attempt.base) else None
     )
-    worked.restored += [*left_out, *changed.values()]
+    worked.restored += left_out
+    for name in changed:
+        line = f"{text.one_line(name)} (a copy; what is changed in it does not count)"
+        worked.restored.append(line)
     rulebook = run.git.name_of(run.paths.rulebook)
     worked.protected += [rulebook] if rulebook in changed else []
     worked.notices += [*removed, *refused, *large]
@@ -280,23 +282,13 @@ def _worked(
     )
 
 
-def _changed_copies(run: Run, place: Place, copies: dict[str, bytes]) -> dict[str, str]:
-    """A line for each of ralph's own files of which the agent changed the copy in its
-    workspace, by name."""
-    now = {
-        name: files.read_regular(place.root / name, len(data) + 1)
-        for name, data in copies.items()
-    }
-    changed = [name for name, data in copies.items() if now[name] != data]
-    plan = run.git.name_of(run.paths.prd)
-    how = (
-        {plan: prd.differences(run.plan, place.root / plan)} if plan in changed else {}
-    )
-    does_not_count = "what is changed in it does not count"
-    return {
-        name: f"{text.one_line(name)} ({how.get(name) or 'a copy'}; {does_not_count})"
-        for name in changed
-    }
+def _changed_copies(place: Place, copies: dict[str, bytes]) -> list[str]:
+    """Which of the copies of ralph's own files in a workspace the agent changed."""
+    changed = []
+    for name, data in copies.items():
+        if files.read_regular(place.root / name, len(data) + 1) != data:
+            changed.append(name)
+    return changed
 
 
 def salvage(run: Run, attempt: Attempt) -> None:
@@ -305,19 +297,11 @@ def salvage(run: Run, attempt: Attempt) -> None:
     place = run.places.workspace(attempt.worker, attempt.task.allow)
     start = place.noted_start()
     if start is None or start.attempt != attempt.id:
-        ready = files.read_regular(run.paths.private / f"work-{attempt.worker}.ready")
-        if attempt.id or ready != str(attempt.iteration).encode():
-            return
-        base = run.git.tree(
-            attempt.base
-        )  # of version 0.2, which took all that differs from it for work
-        start = Start("", base, base)
-        place.hide([*place.noted()[1], ".ralph"])
-    noted = start
+        return
 
     def look(inside: Run) -> Worked:
         place.remove_lock()
-        return _left_behind(inside, attempt, place, noted, {})
+        return _left_behind(inside, attempt, place, start, {})
 
     with contextlib.suppress(WorkerDied):
         take(run, attempt, run.wait(run.in_worker(look, Worked)))
@@ -410,7 +394,7 @@ async def examine(run: Run, turn: Turn) -> None:
         )
     elif needs_checks(attempt):
         await check_candidate(run, turn)
-    attempt.handoff = handoff_of(attempt)
+    attempt.handoff = parse_handoff(attempt.handoff_text)
     weigh(attempt, before_work(run, attempt), judge=run.agents.judge is not None)
     attempt.unjudged = False
     run.results.forget_old_tests(run.pool.train.rooms)
@@ -428,24 +412,3 @@ async def judge(run: Run, attempt: Attempt) -> None:
     """Ask the judge, if there is one, about work that passes by evidence."""
     if attempt.passed and run.agents.judge:
         await ask_judge(run, attempt, run.agents.judge)
-
-
-def handoff_of(attempt: Attempt) -> dict[str, str]:
-    """The agent's handoff; else one that says where it left off."""
-    return parse_handoff(handoff_text(attempt)) or parse_handoff(next_step(attempt))
-
-
-def handoff_text(attempt: Attempt) -> str:
-    """The handoff file, else a <handoff> block in the last message."""
-    if attempt.said.strip():
-        return attempt.said
-    _, begun, block = attempt.result.text[-65536:].rpartition("<handoff>")
-    return block.partition("</handoff>")[0] if begun and "</handoff>" in block else ""
-
-
-def next_step(attempt: Attempt) -> str:
-    """A handoff for an agent that wrote none."""
-    red = [check.name for check in attempt.checks if not check.ok]
-    names = ", ".join(map(text.one_line, attempt.changed[:20]))
-    left = f"files: {names}\n" if names else ""
-    return left + (f"next step: make this check green: {red[0]}" if red else "")

@@ -18,20 +18,13 @@ from _ralph.loop.room import Room
 from _ralph.loop.run import Run
 from _ralph.model import CheckResult, Task
 
-_HELPFUL = ("feat: {{ task.title }}", "feat: {{ task.title|lower }}")
-"""Templates of messages that a hook may want: conventional commits, also with their
-rule for letters."""
 _SUBJECT = 72
 """Characters of a subject at most: git's convention, and a rule of most linters of
 messages."""
-_OWN = re.compile(
-    r"^Ralph-(Iteration|Agent|Attempt)\s*:.*\n?", re.IGNORECASE | re.MULTILINE
-)
+_OWN = re.compile(r"^Ralph-(Agent|Attempt)\s*:.*\n?", re.IGNORECASE | re.MULTILINE)
 
 
-def message_for(
-    run: Run, task: Task, iteration: int, attempt: int, template: str = ""
-) -> str:
+def message_for(run: Run, task: Task, iteration: int, attempt: int) -> str:
     """The message of a passed task's commit, without ralph's trailers: the plan's
     template, for which a title that is a sentence loses its full stop, and a long one
     its end."""
@@ -42,19 +35,16 @@ def message_for(
             "iteration": iteration,
             "attempt": attempt,
         }
-        return render_message(
-            template or run.settings.commit, values, f"{run.paths.prd.name}: commit"
-        )
+        where = f"{run.paths.prd.name}: commit"
+        return render_message(run.settings.commit, values, where)
 
     title = text.one_line(task.title, 1000)
     title = title if title.endswith("..") else title.removesuffix(".")
     made = rendered(title)
     too_long = len(made.partition("\n")[0]) - _SUBJECT
-    return (
-        made
-        if too_long <= 0
-        else rendered(text.one_line(title, max(len(title) - too_long, 20)))
-    )
+    if too_long <= 0:
+        return made
+    return rendered(text.one_line(title, max(len(title) - too_long, 20)))
 
 
 def message_of(run: Run, attempt: Attempt) -> str:
@@ -76,7 +66,6 @@ def _trailers(attempt: Attempt) -> list[str]:
         attempt.command, 86
     )  # linters of messages refuse lines of more than 100
     return [
-        f"Ralph-Iteration: {attempt.iteration}",
         f"Ralph-Agent: {agent}",
         f"Ralph-Attempt: {attempt.id}",
     ]
@@ -172,21 +161,9 @@ def try_messages(
             return found
         for task, own in wanted:
             if red := _red(room, own):
-                found.refused = _refusal(run, room, task, own, red)
+                found.refused = _refusal(run, task, own, red)
                 break
         return found
-
-    return in_room(run, room, commit, work)
-
-
-def try_pre_commit(run: Run, commit: str) -> Checked:
-    """What the `pre-commit` hook says of `commit` itself, with nothing staged."""
-    room = Room.at(run.places, run.paths.room)
-
-    def work() -> Checked:
-        room.hold(commit)
-        result = room.hook("pre-commit", "hooks", "with nothing staged: ")
-        return Checked(commit=commit, checks=[result] if result else [])
 
     return in_room(run, room, commit, work)
 
@@ -197,23 +174,12 @@ def _red(room: Room, own: str) -> CheckResult | None:
     return next((result for result in results if not result.ok), None)
 
 
-def _refusal(run: Run, room: Room, task: Task, own: str, red: CheckResult) -> str:
-    """The sentence about a message that a hook refuses, with the template that it lets
-    pass, if any."""
-    others = () if red.timed_out else _HELPFUL
-    helpful = (
-        one for one in others if not _red(room, message_for(run, task, 1, 1, one))
-    )
-    template = next(helpful, "")
-    help = (
-        f'"commit": "{template}", which it lets pass'
-        if template
-        else 'another "commit"'
-    )
-    why = text.one_line(text.tail(red.tail, 600), 300)
+def _refusal(run: Run, task: Task, own: str, red: CheckResult) -> str:
+    """The sentence about a message that a hook refuses, with the hook's own words."""
+    why = text.one_line(text.tail(red.tail, 600), 300) or "it printed nothing"
     return (
         f"the hook {red.name} refuses ralph's message {text.one_line(own, 80)!r} for {task.id}; "
-        f"write {help}, in {run.paths.prd.name}; the hook {red.outcome}: {why or 'it printed nothing'}"
+        f'change the template "commit" in {run.paths.prd.name}; the hook {red.outcome}: {why}'
     )
 
 

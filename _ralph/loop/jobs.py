@@ -113,13 +113,24 @@ class Attempt(Work):
             total.add(self.judgement)
         return total
 
+    @property
+    def handoff_text(self) -> str:
+        """Its handoff as it was written: the file, else a <handoff> block in the last
+        message, else where it left off."""
+        if self.said.strip():
+            return self.said
+        _, begun, block = self.result.text[-65536:].rpartition("<handoff>")
+        if begun and "</handoff>" in block:
+            return block.partition("</handoff>")[0]
+        red = [check.name for check in self.checks if not check.ok]
+        return f"next step: make this check green: {red[0]}" if red else ""
+
     def variables(self, paths: Paths) -> dict[str, str]:
         """Its environment variables, in its workspace and in the clean room."""
         return {
             "RALPH_TASK_ID": self.task.id.replace("\0", "")
             .encode("utf-8", "replace")
             .decode(),
-            "RALPH_ITERATION": str(self.iteration),
             "RALPH_ATTEMPT": str(self.number),
             "RALPH_HANDOFF": str(paths.handoff(self.worker)),
         }

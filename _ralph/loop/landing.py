@@ -25,10 +25,10 @@ from _ralph.model import (
     Work,
 )
 from _ralph.state import edit
-from _ralph.state.facts import ended_words, spent
 from _ralph.state.history import entry_digest
 from _ralph.state.limits import attempts_at
 from _ralph.state.records import AttemptBegan, AttemptEnded, Failure, Rechecked, Stopped
+from _ralph.state.summary import ended_words, spent
 
 RANDOM = 32
 """Letters of an attempt's id that are random; what it is an attempt at follows."""
@@ -224,25 +224,6 @@ def set_back(run: Run, recheck: Rechecked) -> None:
             notify(run, "blocked", reason, task.id)
 
 
-def keep_unlanded(run: Run) -> None:
-    """Take what version 0.2 had verified, and did not come to land, for work that is to
-    be examined: its agent has been paid."""
-    for task in run.plan.tasks:
-        history = run.history.of(task)
-        if (
-            history.onto
-            and history.holds
-            and not task.passed
-            and not run.branch.has_landed(history.commit)
-        ):
-            history.holds, history.passed_at = False, None
-            if commit := run.branch.commit_at(
-                history.commit
-            ):  # a clone has only what was pushed
-                history.left, history.base = run.git.tree(commit), history.onto
-                history.lacks = "judge"
-
-
 def redo_marks(run: Run) -> None:
     """Write the marks that the last run did not come to: it was killed between a record
     and its mark, or could not write the plan and says so in its last record. A block
@@ -308,7 +289,7 @@ def record_lines(attempt: Attempt) -> list[str]:
     result, judgement = attempt.result, attempt.judgement
     failed = attempt.verdict is not Verdict.PASSED
     red = next((check for check in attempt.checks if failed and not check.ok), None)
-    handoff = [f"\n{label}: {body}" for label, body in attempt.handoff.items()]
+    handoff = attempt.handoff_text.strip()
     command, ended = (
         text.one_line(attempt.command, 80),
         ended_words(result) or "ended well",
@@ -329,7 +310,7 @@ def record_lines(attempt: Attempt) -> list[str]:
         *(("notice", line) for line in attempt.notices),
         ("denied", "; ".join(result.denials)),
         ("failure", f"{red.name}\n{text.tail(red.tail, 2000)}" if red else ""),
-        ("handoff", "".join(handoff)),
+        ("handoff", f"\n{handoff}" if handoff else ""),
         ("blocked", attempt.blocked),
         (
             "parked",

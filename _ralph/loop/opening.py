@@ -38,7 +38,6 @@ from _ralph.state.history import History, RunHistory, replay
 from _ralph.state.layout import (
     locate,
     note_plan,
-    note_queue,
     own_branch,
     read_state,
     state_folder,
@@ -66,13 +65,11 @@ def open_run(options: Options, control: Control, view: View, run_id: str) -> Run
     run = build_run(
         options, paths, plan, replay(journal.records(plan)), control, view, run_id
     )
-    if others := text.few(journal.others):
+    if journal.foreign:
         notices.append(
-            f"a new plan on branch {plan.branch}; the notes of {others} are another plan's"
+            f"a new plan on branch {run.branch.name}; the notes in {paths.progress.name} are another plan's"
         )
     run.journal, run.notices = journal, notices
-    run.pool.train.told = lambda: note_queue(paths, run.pool.train.names(paths))
-    run.pool.train.told()
     freeze_settings(run.git, paths.private)
     warnings = [
         warning for agent in agents_of(run) for warning in require_agent(run, agent)
@@ -341,16 +338,10 @@ PARTS: Mapping[str, Callable[[Run], list[str]]] = {
 returns warnings."""
 
 
-def branch_of(options: Options, plan: Plan, git: Git, before: str) -> str:
+def branch_of(options: Options, plan: Plan, before: str) -> str:
     """The branch that the work lands on: the one named, else that of the run `before`,
-    else the plan's own. That of the run before only if nobody sits on it: 0.2 landed on
-    a feature branch that was checked out."""
-    if named := options.branch or plan.branch:
-        return named
-    kept = before.startswith("ralph/") or (
-        before and Branch(git, before, "").seat is None
-    )
-    return before if kept else own_branch(plan)
+    else the plan's own."""
+    return options.branch or plan.branch or before or own_branch(plan)
 
 
 def read_run(
@@ -381,9 +372,7 @@ def build_run(
     if options.until:
         allowed = replace(allowed, until=limits.next_time(options.until, time.time()))
     git, control, view = Git.at(paths.root), control or Control(), view or View()
-    branch = Branch(
-        git, branch_of(options, plan, git, history.branch), paths.private.name
-    )
+    branch = Branch(git, branch_of(options, plan, history.branch), paths.private.name)
     settings = Settings(options, paths, plan, allowed)
     rows = registry.load_rows(
         resource("templates/agents.json"), plan.settings.get("agents", {})

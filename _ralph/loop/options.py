@@ -12,7 +12,7 @@ from _ralph.errors import BadInput
 from _ralph.files import resource
 from _ralph.model import Json, Paths, Plan
 from _ralph.state import prd
-from _ralph.state.facts import command_line
+from _ralph.state.summary import command_line
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Options:
 
 GONE = (
     "is gone since version 0.3: --wrap, or `wrap` in the plan, runs agents and checks in a container or on a "
-    "cluster; for another machine, run the whole plan there (see `ralph job --help`)"
+    "cluster; for another machine, run the whole plan there (see docs/many.md)"
 )
 """What there is in place of `launch`."""
 

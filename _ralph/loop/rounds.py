@@ -28,7 +28,6 @@ from _ralph.loop.checking import baseline, check_twice
 from _ralph.loop.jobs import Attempt, CheckJob
 from _ralph.loop.landing import (
     failure_of,
-    keep_unlanded,
     note,
     note_landed,
     note_lost,
@@ -58,7 +57,6 @@ def resume(run: Run) -> None:
     for notice in run.notices:
         run.view.line(notice, color="yellow" if notice.startswith("! ") else "")
     redo_marks(run)
-    keep_unlanded(run)
     forget_lost_work(run)
     landed = run.branch.landed(run.tip)
     note_lost(run, landed)
@@ -452,7 +450,7 @@ def recheck(run: Run) -> bool:
         checks_digest=names,
         broken=[task.key for task in broken],
         since={
-            task.key: run.branch.recent(tip, run.history.of(task).passed_at)
+            task.key: run.branch.recent(tip, run.history.of(task).commit)
             for task in broken
         },
         failures={task.key: failure_of(own[task.key]) for task in broken},

@@ -25,10 +25,10 @@ from _ralph.loop.worker import Hear, Job, Result, start
 from _ralph.model import Paths, Plan, Share, Task
 from _ralph.process.process import Control, run_process
 from _ralph.state import limits
-from _ralph.state.facts import news, summary
 from _ralph.state.history import History
 from _ralph.state.layout import new_log, stop_is_asked
 from _ralph.state.records import Journal, Record
+from _ralph.state.summary import news, summarize
 from _ralph.text import last_line
 
 _NOTIFY_TIMEOUT = 30.0
@@ -197,11 +197,9 @@ def notify(
     part of an attempt: it may call `ralph tell`, `retry` or `stop`."""
     if not run.options.notify or event not in run.settings.notify_on:
         return
-    so_far = summary(run.plan, run.history, stop, run.seconds)
-    payload = (
-        json.dumps(news(event, run.plan.project, run.branch.name, task, reason, so_far))
-        + "\n"
-    )
+    so_far = summarize(run.plan, run.history, stop, run.seconds)
+    told_of = news(event, run.plan.project, task, reason, so_far)
+    payload = json.dumps(told_of) + "\n"
     env = {name: value for name, value in os.environ.items() if name != "RALPH_RUN_ID"}
     told = run_process(
         ["/bin/sh", "-c", run.options.notify], cwd=run.paths.root, env=env, timeout=_NOTIFY_TIMEOUT,

@@ -16,7 +16,6 @@ from _ralph.files import resource
 from _ralph.loop.options import Options, admit
 from _ralph.model import Paths, Plan, Task
 from _ralph.state import edit, prd
-from _ralph.state.layout import last_good
 from _ralph.state.limits import Limits, resolve
 
 DEFAULT_COMMIT = "{{ task.id }}: {{ task.title }}"
@@ -122,7 +121,6 @@ class Settings:
                     self._take_over(prd.load(self.paths.prd))
                 self.trouble = ""
                 self._make_edits()
-                files.clear(last_good(self.paths))
                 return
             except BadInput as error:
                 if self.trouble or time.monotonic() > end or not pause(0.2):
@@ -157,12 +155,10 @@ class Settings:
                 self._take_over(new)
 
     def _wait(self, trouble: str) -> None:
-        """Note that prd.json cannot be read; `status` shows the last good one
-        meanwhile."""
+        """Note that prd.json cannot be read."""
         if trouble != self.trouble:
             self.trouble = trouble
             self.notices.append(f"! {trouble}; nothing new starts until it can be read")
-        files.atomic_write(last_good(self.paths), self.plan.text.encode())
 
     def _take_over(self, plan: Plan) -> None:
         """Use a plan that somebody saved. BadInput if no run could use it."""

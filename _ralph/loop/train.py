@@ -63,7 +63,6 @@ class Turn:
 
     async def __aexit__(self, *_: object) -> None:
         self.train.line.remove(self)
-        self.train.told()
 
     @property
     def ahead(self) -> Turn | None:
@@ -116,13 +115,11 @@ class Turn:
 @dataclass(eq=False)
 class Train:
     """All turns, in the order in which they came, and how many `rooms` there may be.
-    `fits` says whether there is space on the disk for a room of this number; `told` is
-    called when somebody comes or goes."""
+    `fits` says whether there is space on the disk for a room of this number."""
 
     rooms: int = 1
     line: list[Turn] = field(default_factory=list)
     fits: Callable[[int], bool] = lambda _: True
-    told: Callable[[], object] = lambda: None
 
     def turn(
         self, attempt: Attempt, tip: Callable[[], str], only_looks: bool = False
@@ -130,7 +127,6 @@ class Train:
         """Queue for a clean room: first come, first served."""
         attempt.room = 0
         self.line.append(Turn(self, attempt, tip, only_looks))
-        self.told()
         return self.line[-1]
 
     def names(self, paths: Paths) -> list[tuple[str, str]]:
@@ -155,5 +151,4 @@ class Train:
             self.rooms = room - 1
             return False
         turn.attempt.room = room
-        self.told()
         return True

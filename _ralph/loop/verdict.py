@@ -258,7 +258,7 @@ def reason_to_block(
         )
     if attempt.verdict not in COUNTED:
         return ""
-    question = attempt.handoff.get("blocked on", "")
+    question = attempt.handoff.get("question", "")
     if question and known.question == question:
         return text.one_line(f"it asks: {question}", 500)
     if (

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 
 from _ralph import text
 from _ralph.agents.events import StreamParser
 from _ralph.loop.jobs import Attempt
 from _ralph.model import CheckResult, Json
-from _ralph.state.facts import dollars, thousands
+from _ralph.state.summary import dollars, thousands
 
 _SIGN_OF_LIFE = 300.0
 """Seconds between the lines that say what goes on, where no status stays."""
@@ -22,13 +21,12 @@ _RETRY_LINES = 5.0  # seconds between them
 class View:
     """A view that shows nothing. With `stays`, a terminal shows a status that stays;
     with `verbose`, all that an agent prints; `named` puts the task before each line of
-    a worker. `sums` makes the line for the whole run from the dollars of the attempts
-    under way."""
+    a worker. `sums` makes what the status says of the whole run."""
 
     stays = False
     verbose = False
     named = False
-    sums: Callable[[float], str] = staticmethod(lambda _: "")
+    sums: Callable[[], str] = staticmethod(lambda: "")
 
     def line(self, words: str, indent: str = "", color: str = "") -> None:
         """One line."""
@@ -39,7 +37,15 @@ class View:
             self.line(f"! {notice}", "  ", "yellow")
 
     def check(self, result: CheckResult, label: str = "") -> None:
-        """The result of a check."""
+        """The result of a check, as a line; with a `label`, one from before the
+        work."""
+        name = result.name if result.name == "setup" else f"check {result.name}"
+        words, color = f"{label}{name}: {result.outcome}", ""
+        if not label:
+            color = "green" if result.ok else "red"
+            if not result.ok and not result.said:
+                words += f": {text.last_line(result.tail)}"
+        self.line(words, "  ", color)
 
     def doing(self, words: str, worker: int = 0) -> None:
         """What a worker, or the loop itself (0), does from now on; nothing to clear
@@ -78,9 +84,6 @@ class Reporter(View):
     def line(self, words: str, indent: str = "", color: str = "") -> None:
         self._tell("line", words, indent, color)
 
-    def check(self, result: CheckResult, label: str = "") -> None:
-        self._tell("check", asdict(result), label)
-
     def doing(self, words: str, _worker: int = 0) -> None:
         self._agent, self._doing, self._began = None, words, time.monotonic()
         self._tell("doing", words)
@@ -102,14 +105,11 @@ class Reporter(View):
             self.line(words, "  ", "yellow")
 
     def tick(self) -> float:
-        """Once a second: send what the agent has used so far; or, where no status
-        stays, now and then a line of what goes on. In how many seconds to do it
-        again."""
+        """Where no status stays, print now and then what goes on; in how many seconds
+        to call this again."""
         now, agent = time.monotonic(), self._agent
         if self.stays:
-            if agent is not None:
-                self._tell("used", now - agent.heard, asdict(agent.tokens()), agent.usd)
-            return 1.0
+            return _SIGN_OF_LIFE
         if now - self._said >= _SIGN_OF_LIFE:
             self._said, parts = now, [self._doing, text.duration(now - self._began)]
             if agent is not None:

@@ -1,86 +1,68 @@
-"""`ralph report`: plan, records and commits as values for templates/report.html, which
-has the words."""
+"""`ralph report`: a plan, its log and the commits of its passes on one page of HTML."""
 
 from __future__ import annotations
 
-import re
-import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _ralph import files, text
-from _ralph.files import resource
-from _ralph.git import diffs
-from _ralph.git.git import Git, git
-from _ralph.model import Json, Paths, Plan
-from _ralph.show import status, timeline
-from _ralph.state import layout
-from _ralph.state.facts import STATES, TaskFacts, command_words, spent, task_facts
-from _ralph.state.history import History
-from _ralph.state.layout import logs_folder
-from _ralph.state.records import (
-    Added,
-    AttemptBegan,
-    AttemptEnded,
-    Journal,
-    Record,
-    Stopped,
-)
+from _ralph.git.git import Git, Late
+from _ralph.show import status
+from _ralph.state import layout, summary
+from _ralph.state.records import AttemptEnded, Journal
 
 if TYPE_CHECKING:
     import jinja2
 
 _LONGEST = 4000
 """Bytes of a text on the page."""
-_CHART = 20
-"""Tasks in the chart of costs."""
-_BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+", re.MULTILINE)
+_LONGEST_DIFF = 20_000
+_DEADLINE = 20.0
+"""Seconds for all diffs together."""
+_SHOW = (
+    "-c", "core.bigFileThreshold=1m",  # beyond that a file counts as binary
+    "show", "--format=%h %s", "--stat", "--patch", "--no-show-signature", "--no-color",
+    "--no-textconv", "--end-of-options",
+)  # fmt: skip
 
 
 def save(prd_path: Path) -> Path:
-    """Write the page into `.ralph`; where it is. BadInput as for `page`."""
-    source, paths = page(prd_path), layout.locate(prd_path)
-    logs_folder(paths)
-    target = paths.report
-    if files.read_regular(target, 0) is None:
-        files.clear(
-            target
-        )  # a link that an agent made there must not be written through
-    files.atomic_write(target, source.encode())
-    return target
+    """Write the page to `.ralph/report.html`; its path. BadInput as for `page`."""
+    source = page(prd_path)
+    paths = layout.locate(prd_path)
+    layout.logs_folder(paths)
+    if paths.report.is_symlink():  # it must not be written through
+        paths.report.unlink()
+    files.atomic_write(paths.report, source.encode())
+    return paths.report
 
 
 def page(prd_path: Path) -> str:
-    """The whole page; only reads. BadInput if plan or records cannot be read."""
-    shown, paths = status.read(prd_path, weigh=False), layout.locate(prd_path)
+    """The page; nothing is written. BadInput if the plan or its log cannot be read."""
+    shown = status.read(prd_path)
     plan, history = shown.plan, shown.history
-    records = list(Journal(paths.progress).records(plan))
-    verdicts = [record for record in records if isinstance(record, AttemptEnded)]
-    groups = _tasks(plan, history)
+    paths = layout.locate(prd_path)
+    records = Journal(paths.progress).records(plan)
+    attempts = [record for record in records if isinstance(record, AttemptEnded)]
+    attempts.reverse()
+    tasks = summary.task_facts(plan, history)
+    passed = [task for task in tasks if task.task.passed]
+    passed.sort(key=lambda task: task.known.passed_at or 0, reverse=True)
     return _template().render(
-        ralph=lambda name, *words: _command([*command_words(name, prd_path), *words]),
-        sentences={fact.name: fact.lines for fact in shown.facts},
-        summary=status.as_object(shown),
-        steps=status.next_steps(shown, history.stopped),
-        now=time.time(),
         project=plan.project,
-        folder=str(paths.root),
         history=history,
-        groups=groups,
-        costs=_costs([facts for tasks in groups.values() for facts in tasks]),
-        verdicts={record.iteration: record for record in verdicts},
-        commits=_commits(paths, history, records),
-        ahead=_ahead(paths, history),
-        proved=sum(task.passed and history.proved(task) for task in plan.tasks),
-        unpriced=sum(not record.usd for record in verdicts),
-        restored=[record for record in verdicts if record.restored],
-        denied=[record for record in verdicts if record.denials],
-        noticed=[record for record in verdicts if record.notices],
-        learned=_learned(paths, verdicts),
-        proposed=_proposed(plan, verdicts),
-        planning=sum(record.seconds for record in records if isinstance(record, Added)),
-        **_timeline(plan, history, records, shown.running is not None),
+        running=shown.running is not None,
+        stop=summary.last_stop(plan, history),
+        steps=status.next_steps(shown, history.stopped),
+        total=len(tasks),
+        blocked=[task for task in tasks if task.state == "blocked"],
+        passed=passed,
+        open=[task for task in tasks if task.state in ("failed", "open", "waiting")],
+        diffs=_diffs(paths.root, [task.known.commit for task in passed]),
+        attempts=attempts,
+        learned=_learned(paths.rulebook, attempts),
+        retry=lambda task: summary.command_line("retry", prd_path, [task.task.id]),
     )
 
 
@@ -92,129 +74,61 @@ def _template() -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: _safe(value) if type(value) is str else value,
+        finalize=_safe,
     )
-    environment.filters.update(
-        line=_line, tail=_tail, counted=text.count, duration=text.duration, when=_when, command=_command,
-        spent=spent,
-    )  # fmt: skip
-    return environment.from_string(resource("templates/report.html").read_text("utf-8"))
-
-
-def _tasks(plan: Plan, history: History) -> dict[str, list[TaskFacts]]:
-    """The tasks by state; the newest passes first."""
-    groups: dict[str, list[TaskFacts]] = {state: [] for state in STATES}
-    for facts in task_facts(plan, history):
-        groups[facts.state].append(facts)
-    groups["passed"].sort(key=lambda facts: facts.known.passed_at or -1, reverse=True)
-    return groups
-
-
-def _costs(tasks: list[TaskFacts]) -> list[tuple[TaskFacts, float]]:
-    """The tasks that cost most, each with its part of the dearest one: in dollars, else
-    in tokens, else in seconds."""
-    amounts = [
-        (facts, (facts.known.usd, facts.known.tokens.total, facts.known.seconds))
-        for facts in tasks
-    ]
-    unit = next((i for i in range(3) if any(spent[i] for _, spent in amounts)), 2)
-    dearest = sorted(amounts, key=lambda amount: -amount[1][unit])[:_CHART]
-    return [
-        (facts, spent[unit] / dearest[0][1][unit])
-        for facts, spent in dearest
-        if spent[unit]
-    ]
-
-
-def _commits(
-    paths: Paths, history: History, records: list[Record]
-) -> dict[str, diffs.Change]:
-    since = next(
-        (record.base for record in records if isinstance(record, AttemptBegan)), ""
-    )
-    return diffs.passes(
-        Git.at(paths.root),
-        f"refs/heads/{history.branch}" if history.branch else "",
-        since,
+    environment.filters["line"] = text.one_line
+    environment.filters["count"] = text.count
+    environment.filters["duration"] = text.duration
+    environment.filters["dollars"] = summary.dollars
+    environment.filters["thousands"] = summary.thousands
+    environment.filters["spent"] = summary.spent
+    environment.filters["when"] = _when
+    return environment.from_string(
+        files.resource("templates/report.html").read_text("utf-8")
     )
 
 
-def _ahead(paths: Paths, history: History) -> int:
-    """How many commits of verified work are not in what is checked out."""
-    span = f"HEAD..refs/heads/{history.branch}"
-    return int(git(paths.root, "rev-list", "--count", span, "--", check=False) or 0)
-
-
-def _timeline(
-    plan: Plan, history: History, records: list[Record], running: bool
-) -> Json:
-    if running and records:
-        now = Stopped(time=time.time(), run=records[-1].run, reason="still running")
-        records = [*records, now]
-    places = timeline.axis(records)
-    attempts = timeline.attempts(places, history.open_starts if running else {})
-    tried: dict[str, list[int]] = {}
-    for record in records:
-        if isinstance(record, AttemptBegan):
-            tried.setdefault(record.key, []).append(record.iteration)
-    return {
-        "tried": tried,
-        "seconds": places[-1][0] if places else 0.0,
-        "runs": timeline.runs(places),
-        "attempts": attempts,
-        "workers": sorted({attempt.worker for attempt in attempts}),
-        "waits": timeline.waits(places),
-        "passes": timeline.passes(places, {task.key for task in plan.tasks}),
-    }
-
-
-def _learned(paths: Paths, verdicts: list[AttemptEnded]) -> list[str]:
-    """Lines that a person may add to AGENTS.md: those that it does not have yet."""
-    rulebook = (files.read_regular(paths.rulebook, 1 << 20) or b"").decode(
-        "utf-8", "replace"
-    )
-    learned = [line for record in verdicts for line in _entries(record, "learned")]
-    return [line for line in dict.fromkeys(learned) if line not in rulebook]
-
-
-def _proposed(plan: Plan, verdicts: list[AttemptEnded]) -> dict[str, AttemptEnded]:
-    """The titles of follow-up tasks that agents proposed and the plan does not have,
-    each with the record that named it first."""
-    named = [
-        (line, record) for record in verdicts for line in _entries(record, "found", 120)
-    ]
-    planned = {task.title for task in plan.tasks}
-    return {title: record for title, record in reversed(named) if title not in planned}
-
-
-def _entries(record: AttemptEnded, part: str, width: int = 500) -> list[str]:
-    """The entries of a part of a handoff: its bullets with what belongs to them, else
-    its lines."""
-    written = _safe(record.handoff.get(part, ""))
-    entries = (
-        _BULLET.split(written) if _BULLET.search(written) else written.splitlines()
-    )
-    return [text.one_line(entry, width) for entry in entries if entry.strip()]
-
-
-def _safe(words: str) -> str:
-    """Every text on the page goes through this."""
-    return text.clip(text.redact(text.clean(words)), _LONGEST)
-
-
-def _line(words: str, width: int = 200) -> str:
-    return text.one_line(_safe(words), width)
-
-
-def _tail(words: str) -> str:
-    return text.tail(text.redact(text.clean(words)), _LONGEST)
-
-
-def _command(words: list[str]) -> str:
-    """A line to copy; never half of one."""
-    line = shlex.join(_line(word, 1000) for word in words)
-    return line if len(line) < 500 else "(the command is too long to show)"
+def _safe(value: object) -> object:
+    """Every text on the page goes through this, before it is escaped."""
+    if type(value) is not str:
+        return value
+    return text.clip(text.redact(text.clean(value)), _LONGEST)
 
 
 def _when(moment: float) -> str:
     return time.strftime("%a %d %b, %H:%M", time.localtime(moment))
+
+
+def _diffs(root: Path, commits: list[str]) -> dict[str, list[str]]:
+    """What each commit changed, as lines of `git show`, for as many as there is time
+    for; those that git does not know are left out."""
+    git = Git.at(root)
+    end = time.monotonic() + _DEADLINE
+    diffs = {}
+    for commit in commits:
+        if not commit:  # a person marked the task as passed
+            continue
+        left = end - time.monotonic()
+        try:
+            _, shown, _ = git.tried(*_SHOW, commit, "--", timeout=left)
+        except Late:
+            break
+        if shown:
+            # a carriage return begins no line of a diff
+            shown = text.redact(shown.replace("\r", " "))
+            cut = f"cut here; all of it: git show {commit[:12]}"
+            shown = text.clip(shown, _LONGEST_DIFF, cut)
+            diffs[commit] = text.clean(shown).rstrip("\n").split("\n")
+    return diffs
+
+
+def _learned(rulebook: Path, attempts: list[AttemptEnded]) -> list[str]:
+    """The lines that agents learned and AGENTS.md does not have yet, newest first."""
+    known = (files.read_regular(rulebook, 1 << 20) or b"").decode("utf-8", "replace")
+    learned = []
+    for record in attempts:
+        for line in text.clean(record.handoff.get("learned", "")).splitlines():
+            line = line.strip().removeprefix("- ").removeprefix("* ")
+            if line and line not in known and line not in learned:
+                learned.append(line)
+    return learned

@@ -17,12 +17,12 @@ NEVER = float("inf")
 _NO_RESET = 1800.0  # seconds for which extra usage is billed, if its reset is not known
 _NO_ANSWER = (Verdict.LIMITED, Verdict.UNAVAILABLE, Verdict.INTERRUPTED)
 _REMEMBERED = 100  # notes of agents: no prompt holds more
-LABELS = (
-    "status", "files", "decisions", "ruled out", "learned",
-    "re-read", "risks", "blocked on", "found", "next step",
-)  # fmt: skip
+LABELS = ("learned", "ruled out", "question", "next step")
+"""The parts of a handoff that later attempts or people are told."""
+_ENDS = ("status", "files", "decisions", "re-read", "risks", "blocked on", "found")
+"""Labels that older templates ask for: they end the part before them."""
 _LABEL = (
-    rf"(?i)^(?:[\s>*`-]|\d+\.)*(?P<heading>\#+\s*)?[*`]*(?P<label>{'|'.join(LABELS)})[\s*`]*"
+    rf"(?i)^(?:[\s>*`-]|\d+\.)*(?P<heading>\#+\s*)?[*`]*(?P<label>{'|'.join(LABELS + _ENDS)})[\s*`]*"
     rf"(?P<colon>:[\s*`]*)?(?P<rest>.*)$"
 )
 
@@ -78,8 +78,6 @@ class TaskHistory(Spent):
     )
     commit: str = ""
     proof: frozenset[str] = frozenset()  # the checks that were run on that commit
-    # the tip that it was to land on, where the verdict came first, as in version 0.2
-    onto: str = ""
     holds: bool = False  # nothing took the pass away since
     weak: bool = False
     tests: list[str] = field(
@@ -108,7 +106,8 @@ class TaskHistory(Spent):
     @property
     def question(self) -> str:
         """The question of its last attempt to a person, if any."""
-        return self.last.handoff.get("blocked on", "") if self.last else ""
+        handoff = self.last.handoff if self.last else {}
+        return handoff.get("question") or handoff.get("blocked on", "")  # as in 0.3
 
     @property
     def passed_words(self) -> str:
@@ -281,14 +280,8 @@ class History(Spent):
         task.flaky = record.flaky
         self._work_left(task, record)
         task.denials = record.denials
-        for notes, *labels in (
-            (self.learned, "decisions", "learned"),
-            (task.ruled_out, "ruled out"),
-        ):
-            notes += [
-                record.handoff[label] for label in labels if record.handoff.get(label)
-            ]
-            del notes[:-_REMEMBERED]
+        _remember(self.learned, record.handoff.get("learned"))
+        _remember(task.ruled_out, record.handoff.get("ruled out"))
         task.tried += on_its_work
         if verdict in COUNTED:
             task.attempts += 1
@@ -305,7 +298,6 @@ class History(Spent):
                 frozenset(record.checks),
                 True,
             )
-            task.onto = record.tip if start and not start.id else ""
             self.unchecked += 1
         elif verdict is Verdict.CONFLICT or record.blocked:
             task.last, task.parked = record, record.parked or task.parked
@@ -437,26 +429,36 @@ def last_note(task: Task) -> str:
     return entries[-1] if entries else ""
 
 
+def _remember(notes: list[str], new: str | None) -> None:
+    """Keep the newest notes."""
+    if new:
+        notes.append(new)
+    del notes[:-_REMEMBERED]
+
+
 def parse_handoff(source: str) -> dict[str, str]:
-    """The labelled parts of a handoff, each clipped to 1,500 bytes; `none` counts as
-    nothing."""
+    """The parts of a handoff with the `LABELS`, each clipped to 1,500 bytes; `none`
+    counts as nothing."""
     parts: dict[str, list[str]] = {}
     current: list[str] | None = None
     for line in text.clean(source).splitlines()[:400]:
         match = re.match(_LABEL, line[:200])
         if match and (match["colon"] or (match["heading"] and not match["rest"])):
-            current = parts.setdefault(match["label"].lower(), [])
+            label = match["label"].lower()
+            if label == "blocked on":
+                label = "question"
+            current = parts.setdefault(label, [])
             line = match["rest"] + line[200:]
             if line.startswith("(") and line.endswith(")"):
                 continue  # the template's own placeholder
         if current is not None and line.strip():
             current.append(line.strip())
-    cut = {label: text.clip("\n".join(lines), 1500) for label, lines in parts.items()}
-    return {
-        label: body
-        for label, body in cut.items()
-        if body.strip(" .-*").lower() not in ("", "none", "nothing", "n/a")
-    }
+    found = {}
+    for label in LABELS:
+        body = text.clip("\n".join(parts.get(label, [])), 1500)
+        if body.strip(" .-*").lower() not in ("", "none", "nothing", "n/a"):
+            found[label] = body
+    return found
 
 
 def newest(entries: list[str], size: int) -> list[str]:

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import TypeVar
 from _ralph import files, text
 from _ralph.codec import as_json, made
 from _ralph.errors import BadInput
-from _ralph.git.git import git_places
 from _ralph.model import Paths, Plan
 from _ralph.state import prd
 from _ralph.state.history import History, replay
@@ -23,7 +23,8 @@ from _ralph.state.records import Journal, Record
 
 NOTE = "plan.json"
 """The file that says which plan a private folder, or a folder of places, belongs to."""
-RUNNING, QUEUE = "running.json", "queue.json"
+RUNNING = "running.json"
+_ODD_SETTING = re.compile(rb"(?i)worktree|bare\s*=\s*true")
 _IGNORED = b"**/.ralph/log/\n**/.ralph/report.html\n"
 Kind = TypeVar("Kind")
 
@@ -63,25 +64,6 @@ def read_state(prd_path: Path) -> tuple[Paths, Plan, History]:
     return paths, plan, history_of(plan, Journal(paths.progress).records(plan))
 
 
-def read_state_or_last(prd_path: Path) -> tuple[Paths, Plan, History, str]:
-    """The same and, while a loop waits until prd.json can be read, the plan as it last
-    could; and why."""
-    try:
-        return (*read_state(prd_path), "")
-    except BadInput as error:
-        paths = locate(prd_path)
-        kept = files.read_regular(last_good(paths))
-        if kept is None or loop_at_work(paths) is None:
-            raise
-        plan = prd.read(kept.decode(), paths.prd)
-        return (
-            paths,
-            plan,
-            history_of(plan, Journal(paths.progress).records(plan)),
-            str(error),
-        )
-
-
 def history_of(plan: Plan, records: Iterable[Record]) -> History:
     """What the records say of a plan; a task whose block a person took away begins
     anew."""
@@ -97,12 +79,34 @@ def locate(prd_path: Path) -> Paths:
     folder = files.spelt(prd_path.parent.resolve())
     if not folder.is_dir():
         raise BadInput(f"there is no folder {prd_path.parent}")
-    around = git_places(folder)
+    around = _plain_repository(folder)
+    if not around:
+        from _ralph.git.git import git_places  # 15 ms with the call, and rarely needed
+
+        around = git_places(folder)
     if not around:
         raise BadInput(
             f"{folder} is not in a git repository; cd to your project, or start one: git init && ralph init"
         )
     return paths_of(*around, files.spelt(folder / prd_path.name))
+
+
+def _plain_repository(folder: Path) -> tuple[Path, Path] | None:
+    """The root and the git folder around `folder`, where both are as `git init` makes
+    them; None if only git can tell."""
+    if ".git" in folder.parts:
+        return None
+    for root in (folder, *folder.parents):
+        dot_git = root / ".git"
+        if not os.path.lexists(dot_git):
+            continue
+        config = files.read_regular(dot_git / "config", 1 << 16)
+        if config is None or dot_git.is_symlink() or not (dot_git / "HEAD").is_file():
+            return None
+        if dot_git.stat().st_uid != os.getuid() or _ODD_SETTING.search(config):
+            return None
+        return root, dot_git
+    return None
 
 
 def paths_of(root: Path, common: Path, path: Path) -> Paths:
@@ -207,31 +211,6 @@ def loop_at_work(paths: Paths) -> Holder | None:
     or None."""
     holder = running(paths)
     return holder if holder and holder.what == "run" else None
-
-
-def note_queue(paths: Paths, queue: Sequence[tuple[str, str]]) -> None:
-    """Note the queue for the clean rooms, for `ralph status`: tasks, and the names of
-    the rooms that they have."""
-    new = paths.private / f"{QUEUE}.new"
-    with contextlib.suppress(OSError):  # a full disk ends the run where that matters
-        new.write_text(json.dumps(queue))
-        os.replace(new, paths.private / QUEUE)
-
-
-def queue_of(paths: Paths) -> list[tuple[str, str]]:
-    """The queue as a loop noted it last."""
-    try:
-        return [
-            (str(task), str(room))
-            for task, room in json.loads(files.read_text(paths.private / QUEUE))
-        ]
-    except (ValueError, TypeError):
-        return []
-
-
-def last_good(paths: Paths) -> Path:
-    """The plan as a loop last could read it, while prd.json cannot be read."""
-    return paths.private / "prd.json"
 
 
 def stop_file(paths: Paths) -> Path:

@@ -29,7 +29,6 @@ class Used:
 
     used: float
     limit: float
-    estimated: float = 0  # nothing is any more, but programs that read it still find it
     at_least: bool = False  # an attempt was cut off
 
 

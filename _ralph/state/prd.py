@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import graphlib
-import itertools
 import json
 import re
 import shlex
@@ -73,7 +72,6 @@ _OF_THE_PLAN = {*SETTINGS} - {
 }  # the last two are words of other tools
 _SETTINGS_ONLY = _PLAN_KEYS - {"description"} | {*ALIASES["gates"], "$schema"}
 TASK_LIMITS = tuple(field.name for field in fields(TaskLimits))
-_LARGEST = 64 << 20
 
 
 def load(path: Path) -> Plan:
@@ -286,30 +284,6 @@ def _right_place(key: str, in_task: bool) -> str:
     return "a task" if not in_task and key == "allow" else ""
 
 
-def differences(plan: Plan, path: Path) -> str:
-    """How another version of prd.json differs from `plan` in what counts, in a few
-    words."""
-    try:
-        other = read(
-            _decoded(files.read_regular(path, _LARGEST) or b"", path.name), plan.path
-        )
-    except BadInput:
-        return "it could not be read any more"
-    before, now = (
-        {task.id: task.passed for task in version.tasks} for version in (plan, other)
-    )
-    claimed = [
-        task_id
-        for task_id, passed in now.items()
-        if passed and before.get(task_id) is False
-    ]
-    gone = [task_id for task_id in before if task_id not in now]
-    groups = {"had been set to pass": claimed, "had been deleted": gone}
-    return text.one_line(
-        "; ".join(f"{text.few(ids)} {what}" for what, ids in groups.items() if ids), 300
-    )
-
-
 # ---------------------------------------------------------------- how it is read
 
 
@@ -514,7 +488,7 @@ def _named(tasks: list[Task], where: str) -> list[Task]:
     """Give tasks without an id one made from their title; BadInput if two have the
     same."""
     used = Counter(task.id for task in tasks if task.id)
-    for task_id, times in used.most_common(1):
+    for task_id, times in used.items():
         if times > 1:
             raise BadInput(
                 f"{where}: two tasks have the id {task_id!r}; expected ids that differ"
@@ -529,21 +503,17 @@ def _named(tasks: list[Task], where: str) -> list[Task]:
 
 
 def free_name(title: str, taken: set[str]) -> str:
-    """An id made from a title, with a hash of the title if letters had to be left
-    out."""
+    """An id made from a title that is not `taken`: its letters, else a digest."""
+    plain = unicodedata.normalize("NFKD", title)
     name = text.slug(title).lower()
-    letters = [c for c in unicodedata.normalize("NFKD", title) if c.isalnum()]
-    if not any(c.isascii() for c in letters) or not all(_is_latin(c) for c in letters):
-        name += f"-{files.digest(unicodedata.normalize('NFC', title).encode('utf-8', 'replace'))[:8]}"
-    return next(
-        free
-        for n in itertools.count(1)
-        if (free := f"{name}-{n}" if n > 1 else name) not in taken
-    )
-
-
-def _is_latin(letter: str) -> bool:
-    return letter.isascii() or unicodedata.name(letter, "").startswith("LATIN")
+    if not re.search("[A-Za-z0-9]", plain):
+        normal_form = unicodedata.normalize("NFC", title).encode("utf-8", "replace")
+        name = f"task-{files.digest(normal_form)[:8]}"
+    free, number = name, 1
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free
 
 
 def _check_dependencies(tasks: list[Task], where: str) -> None:

@@ -4,7 +4,6 @@ they are appended durably and which is never rewritten."""
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import re
@@ -23,7 +22,6 @@ VERSION = 2
 KINDS: dict[str, type[Record]] = {}
 """The classes below, by their events."""
 _RECORD = re.compile(rb"<!-- ralph (\{.*\}) -->\r?\n?")
-_PLAN = re.compile(rb'<!-- ralph .*?"plan": ("(?:[^"\\]|\\.)*")')
 _HEADER = re.compile(rb"## \d{4}-\d\d-\d\d \d\d:\d\d:\d\d .*\|")
 _CUT_OFF = b"    | (the record above was cut off)\n"
 
@@ -205,9 +203,9 @@ class Journal:
         self.failed = False
         """Whether an `append` could not be finished: only the next `open` knows what
         stands where."""
-        self.others: list[str] = []
-        """The branches of other features that were worked with this file, if the plan
-        whose `records` were read, to the last one, has none yet."""
+        self.foreign = False
+        """Whether the file has records, and none of the plan whose `records` were read
+        to the last one."""
         self._read = 0
 
     def open(self) -> list[str]:
@@ -234,37 +232,24 @@ class Journal:
 
     def records(self, plan: Plan) -> Iterator[Record]:
         """The records of a plan, oldest first, as they are read: the file can be larger
-        than the memory. Other text is ignored; BadInput for a damaged record.
-
-        Version 0.2 wrote the project's name in place of the file's. What was worked
-        before a plan had a branchName belongs to the first that it got.
+        than the memory. Other text is ignored; BadInput for a damaged record, and for a
+        plan that only version 0.2 has worked.
         """
-        names, own = (plan.path.name, plan.project), plan.branch or ""
-        before = (
-            [*itertools.takewhile(own.__ne__, self._branches(names))] if own else []
-        )
-        self.others = before
-        ours = {
-            f"{name}@{branch}"
-            for name in names
-            for branch in ({own} if before else {own, ""})
-        }
+        # 0.2 wrote the project's name in place of the file's.
+        key_of_0_2 = f"{plan.project}@{plan.branch or ''}"
+        ours, others = False, set()
         for entry in parse(self._lines()):
-            if str(entry.get("plan")) in ours:
-                self.others = []
+            if entry.get("plan") == plan.key:
+                ours = True
                 yield from_json(entry)
-
-    def _branches(self, names: Sequence[str]) -> Iterator[str]:
-        """The branches that have records of these names, in the order of their first
-        ones."""
-        key = re.compile(f"(?:{'|'.join(map(re.escape, names))})@(.+)", re.DOTALL)
-        seen: set[bytes] = set()
-        for line in self._lines():
-            if (match := _PLAN.match(line)) and match[1] not in seen:
-                seen.add(match[1])
-                with contextlib.suppress(ValueError):
-                    if of_plan := key.fullmatch(str(json.loads(match[1]))):
-                        yield of_plan[1]
+            else:
+                others.add(str(entry.get("plan")))
+        if key_of_0_2 in others and not ours:
+            raise BadInput(
+                f"{self.path.name} was written by version 0.2; "
+                f"finish that plan with 0.3, or move {self.path.name} away"
+            )
+        self.foreign = bool(others) and not ours
 
     def news(self, plan: Plan, run: str) -> Iterator[Record]:
         """The records that others than this run appended since the file was last

@@ -327,7 +327,7 @@ def test_a_night_in_which_every_third_attempt_is_cut_off_is_booked_for_what_it_c
     assert wrong(*found, wanted=code) == set(), found
     shown = json.loads(repo.ralph("status", "--json").stdout)
     assert shown["usd"] == pytest.approx(sum(one["usd"] for one in found[1]))
-    assert (shown["usd_estimated"], shown["at_least"]) == (0, True)
+    assert shown["at_least"] is True
     assert repo.read("progress.txt").count(", at least $") >= 2
 
 

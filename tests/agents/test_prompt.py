@@ -47,7 +47,7 @@ FAILED: dict[str, Any] = {
         "log": "/srv/me/shop/.ralph/log/0001.log",
         "others": ["lint", "types"],
     },
-    "restored": ["prd.json (US-004 had been set to pass)"],
+    "restored": ["prd.json (a copy)"],
     "denials": ["npm install"],
     "notices": ["dist/ is ignored by git and not part of the work"],
     "handoff": {
@@ -129,11 +129,10 @@ POINTS: dict[int, list[str]] = {
     10: ['"id": "US-003"', '"ourOwnKey": {\n    "kept": true\n  }'],
     11: ["1 of 2 tasks in prd.json are done", "progress.txt", "abc123 first: it works", "use make", "the URL"],
     12: ["use the old table", "Red before the work began", "judged **failed**: tests failed with exit 1", "failing check was `tests`",
-         "AssertionError: 1 != 2", "lint, types", "US-004 had been set to pass", "dist/ is ignored by git", "npm install", "look at the reducer"],
+         "AssertionError: 1 != 2", "lint, types", "prd.json (a copy)", "dist/ is ignored by git", "npm install", "look at the reducer"],
     13: ["restating, in five lines"],
     14: ["an unrelated bug, report it in the handoff and do not fix it"],
-    15: [".ralph-handoff.md", "status: done | partial | blocked | already done", "decisions:", "ruled out:", "learned:", "re-read:",
-         "risks:", "blocked on:", "found:", "next step:", "The goal, once more: **Add a priority selector**"],
+    15: [".ralph-handoff.md", "learned:", "ruled out:", "question:", "next step:", "The goal, once more: **Add a priority selector**"],
 }  # fmt: skip
 
 
@@ -282,7 +281,7 @@ def test_template_syntax_in_texts_stays_as_it_is(tmp_path: Path) -> None:
     bench.failed(
         reason=SYNTAX, restored=[SYNTAX], denials=[SYNTAX], notices=[SYNTAX],
         failure={"name": SYNTAX, "tail": SYNTAX, "log": SYNTAX, "others": [SYNTAX]},
-        handoff=dict.fromkeys(("learned", "ruled out", "decisions", "next step"), SYNTAX),
+        handoff=dict.fromkeys(("learned", "ruled out", "next step"), SYNTAX),
     )  # fmt: skip
     prompt = bench.prompt()
     assert prompt.count(SYNTAX) >= 20
@@ -538,7 +537,7 @@ def test_a_template_that_becomes_a_fifo(repo: Repo) -> None:
 def test_an_answer_stands_in_the_next_prompt(repo: Repo) -> None:
     repo.plan(own("T1"))
     agent = repo.agent(
-        'said("blocked on", "which colour? I propose red"); P("x").write_text(str(attempt))'
+        'said("question", "which colour? I propose red"); P("x").write_text(str(attempt))'
     )
     code, summary, _ = repo.run(agent)
     assert (code, repo.verdicts()) == (4, ["T1 failed", "T1 failed"])

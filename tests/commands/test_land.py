@@ -44,6 +44,11 @@ def land(repo: Repo, *words: str, first: str = "") -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+def plans(*names: str) -> list[str]:
+    """The options that name these plans."""
+    return [word for name in names for word in ("--prd", f"plans/{name}/prd.json")]
+
+
 def tip(repo: Repo, name: str = "main") -> str:
     return repo.git("rev-parse", name).strip()
 
@@ -69,7 +74,7 @@ def two(nights: Repo) -> Iterator[Repo]:
 
 
 def test_several_branches_land_in_turn_and_again_is_done(two: Repo) -> None:
-    code, said = land(two, "ralph/x", "ralph/y")
+    code, said = land(two, *plans("x", "y"))
     assert code == 0, said
     assert (two.read("x.txt"), two.read("y.txt")) == ("good", "good")
     assert two.git("log", "--first-parent", "--format=%s").splitlines() == [
@@ -81,9 +86,9 @@ def test_several_branches_land_in_turn_and_again_is_done(two: Repo) -> None:
     )
     assert two.git("status", "--porcelain", "-uno") == ""
     assert tip(two, "HEAD^2") == tip(two, "ralph/y")
-    assert said.splitlines()[-1].endswith("on main: ralph/x, ralph/y")
+    assert "ralph/x landed on main" in said and "ralph/y landed on main" in said
     before = tip(two)
-    code, said = land(two, "ralph/y", "ralph/x")
+    code, said = land(two, *plans("y", "x"))
     assert code == 0 and "ralph/x is in main already" in said and tip(two) == before
     assert nothing_runs_within(two, 0.5), still_running(two)
 
@@ -92,7 +97,7 @@ def test_a_branch_of_which_main_is_a_part_lands_as_the_very_commit_that_was_chec
     repo: Repo,
 ) -> None:
     night(repo, "x")
-    assert land(repo, "--prd", "plans/x/prd.json")[0] == 0
+    assert land(repo, *plans("x"))[0] == 0
     assert tip(repo) == tip(repo, "ralph/x")
     assert repo.git("reflog", "-1", "--format=%gs").startswith("merge")
 
@@ -103,7 +108,7 @@ def test_those_that_are_green_alone_and_red_together(repo: Repo) -> None:
     night(repo, "x", "test ! -e x.txt -o ! -e y.txt")  # sees y; and w sees x
     for name, *checks in (["y"], ["z"], ["w", "test ! -e x.txt -o ! -e w.txt"]):
         night(repo, name, *checks)
-    code, said = land(repo, "ralph/x", "ralph/y", "ralph/w", "ralph/z")
+    code, said = land(repo, *plans("x", "y", "w", "z"))
     assert code == 4 and (repo.read("x.txt"), repo.read("z.txt")) == ("good", "good")
     for name in ("y", "w"):
         assert not (repo.path / f"{name}.txt").exists()
@@ -113,9 +118,7 @@ def test_those_that_are_green_alone_and_red_together(repo: Repo) -> None:
             if f"! ralph/{name} did not land on main" in line
         ]
         assert "failed with exit 1" in line and Path(line.rpartition(" ")[2]).is_file()
-    assert said.splitlines()[-1].endswith(
-        "on main: ralph/x, ralph/z | not on main: ralph/y, ralph/w"
-    )
+    assert "ralph/x landed on main" in said and "ralph/z landed on main" in said
     assert repo.git("status", "--porcelain", "-uno") == ""
 
 
@@ -123,7 +126,7 @@ def test_a_conflict_is_named_and_changes_nothing(two: Repo) -> None:
     two.write("x.txt", "of a person\n")
     two.commit("mine")
     before = tip(two), two.git("status", "--porcelain")
-    code, said = land(two, "ralph/x", "ralph/y")
+    code, said = land(two, *plans("x", "y"))
     assert (
         code == 4 and "ralph/x did not land on main: it does not merge: x.txt" in said
     )
@@ -133,7 +136,7 @@ def test_a_conflict_is_named_and_changes_nothing(two: Repo) -> None:
 
 def test_the_message_is_gits_own(two: Repo) -> None:
     two.git("switch", "-q", "-c", "release")
-    assert land(two, "ralph/x", "ralph/y")[0] == 0
+    assert land(two, *plans("x", "y"))[0] == 0
     assert (
         two.git("log", "-1", "--format=%B").strip()
         == "Merge branch 'ralph/y' into release"
@@ -146,7 +149,7 @@ def test_edits_of_the_person_are_kept(two: Repo) -> None:
     two.write("staged.txt", "staged\n")
     two.git("add", "staged.txt")
     two.write("mine.txt", "mine\n")
-    assert land(two, "ralph/x", "ralph/y")[0] == 0
+    assert land(two, *plans("x", "y"))[0] == 0
     assert two.read("y.txt") == "good"
     status = two.git("status", "--porcelain", "--", "./*.txt", ":!plans").splitlines()
     assert status == [" M a.txt", "A  staged.txt", "?? mine.txt"]
@@ -160,7 +163,7 @@ def test_edits_in_the_way_are_named_and_nothing_moves(repo: Repo, way: str) -> N
     if way == "staged":
         repo.git("add", name)
     before = tip(repo), repo.git("status", "--porcelain"), repo.read("a.txt")
-    code, said = land(repo, "ralph/x")
+    code, said = land(repo, *plans("x"))
     assert code == 4 and name in said and "commit or move what is in the way" in said
     assert (tip(repo), repo.git("status", "--porcelain"), repo.read("a.txt")) == before
     assert repo.read(name) == "of a person\n"
@@ -174,7 +177,7 @@ def test_a_plan_of_another_worktree_lands_where_the_person_stands(repo: Repo) ->
     assert (
         linked.run(linked.agent("P('T1.txt').touch()"), "--branch", "ralph/x")[0] == 0
     )
-    code, said = land(repo, "ralph/x")
+    code, said = land(repo, "--prd", "../linked/prd.json")
     assert code == 0 and (repo.path / "T1.txt").exists(), said
     linked.git("switch", "-q", "ralph/x")
     code, said = land(linked)
@@ -190,13 +193,13 @@ def test_what_was_red_before_on_the_current_branch_is_named_and_lets_the_rest_la
     repo.write("broken.txt", "")
     repo.git("add", "broken.txt")
     repo.git("commit", "-qm", "broken")
-    code, said = land(repo, "ralph/x")
+    code, said = land(repo, *plans("x"))
     assert code == 0 and repo.read("x.txt") == "good", said
     assert "red, as on main before: test ! -e broken.txt" in said
 
 
 def test_a_landing_is_in_the_log_of_its_plan(two: Repo) -> None:
-    assert land(two, "ralph/x")[0] == 0
+    assert land(two, *plans("x"))[0] == 0
     (found,) = [
         line
         for line in two.read("plans/x/progress.txt").splitlines()
@@ -252,7 +255,7 @@ def test_hooks_are_not_run(two: Repo) -> None:
         two.program(
             f".git/hooks/{name}", f"echo {name} >> {two.outside}/hooked; exit 1"
         )
-    assert land(two, "ralph/x", "ralph/y")[0] == 0
+    assert land(two, *plans("x", "y"))[0] == 0
     assert not (two.outside / "hooked").exists()
 
 
@@ -261,25 +264,25 @@ def test_a_merge_is_signed_as_the_person_signs(two: Repo) -> None:
     script = "cat > /dev/null\necho '[GNUPG:] SIG_CREATED ' >&2\necho '-----BEGIN PGP SIGNATURE-----'"
     two.git("config", "gpg.program", str(two.program("../gpg", script)))
     two.git("config", "commit.gpgSign", "true")
-    assert land(two, "ralph/x", "ralph/y")[0] == 0
+    assert land(two, *plans("x", "y"))[0] == 0
     assert "BEGIN PGP SIGNATURE" in two.git("cat-file", "commit", "main")
 
 
 # ---------------------------------------------------------------- what is refused
 
 DETACH: Callable[[Repo], object] = lambda r: r.git("switch", "-q", "--detach")  # noqa: E731
+X = "--prd plans/x/prd.json"
 REFUSED: dict[str, tuple[Callable[[Repo], object], str, str]] = {
-    "HEAD is detached": (DETACH, "ralph/x", "no branch is checked out here, HEAD is detached; switch to the branch"),
-    "HEAD is unborn": (lambda r: r.git("switch", "-q", "--orphan", "new"), "ralph/x", "the branch new has no commit yet"),
-    "no such branch": (lambda r: None, "ralph/x ralph/no", "there is no branch ralph/no"),
-    "no name of a branch": (lambda r: None, "ralph/x a..b", "there is no branch a..b"),
-    "the current one": (lambda r: None, "ralph/x main", "main is the current branch already"),
-    "on ralph's own": (lambda r: r.git("switch", "-q", "ralph/y"), "ralph/x", "the current branch ralph/y is ralph's own"),
-    "no plan of that branch": (lambda r: r.git("branch", "other"), "ralph/x other", "no known plan lands on other; name it: ralph land other --prd FILE"),
-    "its plan is gone": (lambda r: (r.path / "plans/y/prd.json").unlink(), "ralph/y", "no known plan lands on ralph/y"),
+    "HEAD is detached": (DETACH, X, "no branch is checked out here, HEAD is detached; switch to the branch"),
+    "HEAD is unborn": (lambda r: r.git("switch", "-q", "--orphan", "new"), X, "the branch new has no commit yet"),
+    "no such branch": (lambda r: None, f"ralph/x ralph/no {X}", "there is no branch ralph/no"),
+    "no name of a branch": (lambda r: None, f"ralph/x a..b {X}", "there is no branch a..b"),
+    "the current one": (lambda r: None, f"ralph/x main {X}", "main is the current branch already"),
+    "on ralph's own": (lambda r: r.git("switch", "-q", "ralph/y"), X, "the current branch ralph/y is ralph's own"),
+    "branches of several plans": (lambda r: None, f"ralph/x {X} --prd plans/y/prd.json", "name branches of one plan, or several plans"),
     "no plan here": (lambda r: None, "", "prd.json; cd to your project, name its plan with --prd, or start one here: ralph init"),
     "another repository's": (lambda r: Repo(r.outside / "b").plan({}), "ralph/x --prd ../b/repo/prd.json", "is a plan of another repository"),
-    "network: false": (lambda r: plan(r, "x", network=False), "ralph/x", "network: false needs --sandbox bwrap"),
+    "network: false": (lambda r: plan(r, "x", network=False), X, "network: false needs --sandbox bwrap"),
 }  # fmt: skip
 
 
@@ -300,12 +303,14 @@ def test_outside_of_a_repository(two: Repo) -> None:
     )  # fmt: skip
 
 
-def test_two_plans_for_one_branch_are_named(repo: Repo) -> None:
-    for name in ("x", "y"):
-        night(repo, name, branchName="ralph/both")
-    code, said = land(repo, "ralph/both")
-    assert code == 2 and "plans/x/prd.json" in said and "plans/y/prd.json" in said
-    assert land(repo, "ralph/both", "--prd", "plans/y/prd.json")[0] == 0
+def test_a_branch_of_the_plan_is_named_or_its_plan(two: Repo) -> None:
+    (two.path / "plans/x/prd.json").rename(two.path / "prd.json")
+    (two.path / "plans/x/progress.txt").rename(two.path / "progress.txt")
+    code, said = land(two, "ralph/y")
+    assert code == 2 and "prd.json lands on ralph/x, and not on ralph/y" in said
+    assert "name the plan of that: ralph land ralph/y --prd FILE" in said
+    assert land(two, "ralph/y", *plans("y"))[0] == 0
+    assert land(two, "ralph/x")[0] == 0 and (two.path / "x.txt").exists()
 
 
 def test_a_branch_with_a_loop_at_work_is_left_alone_and_the_others_land(
@@ -318,7 +323,7 @@ def test_a_branch_with_a_loop_at_work_is_left_alone_and_the_others_land(
     )
     process = two.start("run", "-q", "--prd", busy, "--agent", two.agent(hangs))
     two.wait_for("../on")
-    code, said = land(two, "ralph/z", "ralph/x")
+    code, said = land(two, *plans("z", "x"))
     assert (
         code == 75
         and "ralph/z did not land on main: `ralph run` is at work on this plan" in said
@@ -326,7 +331,7 @@ def test_a_branch_with_a_loop_at_work_is_left_alone_and_the_others_land(
     assert (two.path / "x.txt").exists()
     two.write("../go", "")
     assert process.wait(30) == 0
-    assert land(two, "ralph/z")[0] == 0
+    assert land(two, *plans("z"))[0] == 0
 
 
 # ---------------------------------------------------------------- somebody else, and kills
@@ -349,7 +354,7 @@ def moves_main(repo: Repo) -> str:
 def moved_meanwhile(repo: Repo, first: str = "") -> None:
     night(repo, "x", moves_main(repo))
     repo.write("../landing", "")
-    code, said = land(repo, "ralph/x", first=first)
+    code, said = land(repo, *plans("x"), first=first)
     assert code == 0 and "main moved meanwhile; trying again on its new tip" in said, (
         said
     )
@@ -375,14 +380,14 @@ def test_an_interrupt_leaves_all_as_it_was(repo: Repo) -> None:
     )
     repo.write("../slow", "")
     before = tip(repo), repo.git("status", "--porcelain")
-    process = repo.start("land", "ralph/x")
+    process = repo.start("land", *plans("x"))
     repo.wait_for("../on")
     process.send_signal(signal.SIGINT)
     assert process.wait(15) == 130
     assert (tip(repo), repo.git("status", "--porcelain")) == before
     assert nothing_runs_within(repo, 0.5), still_running(repo)
     (repo.outside / "slow").unlink()
-    assert land(repo, "ralph/x")[0] == 0
+    assert land(repo, *plans("x"))[0] == 0
 
 
 def driven(repo: Repo, at: int, how: str) -> int:
@@ -391,7 +396,7 @@ def driven(repo: Repo, at: int, how: str) -> int:
         "CRASH_AT": str(at),
         "CRASH_HOW": how,
     }
-    done = repo.ralph("land", "ralph/y", first="import tests.crash_driver", **given)
+    done = repo.ralph("land", *plans("y"), first="import tests.crash_driver", **given)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode
 
@@ -400,7 +405,7 @@ def test_a_kill_at_any_call_leaves_the_old_state_or_the_new(
     two: Repo, tally: Callable[[str, int], None]
 ) -> None:
     """The person stands on main with edits; the second branch is a true merge."""
-    assert land(two, "ralph/x")[0] == 0
+    assert land(two, *plans("x"))[0] == 0
     two.write("a.txt", "edited\n")
     old, step = tip(two), int(os.environ.get("CRASH_STEP", "4"))
     assert driven(two, 0, "count") == 0
@@ -423,7 +428,7 @@ def test_a_kill_at_any_call_leaves_the_old_state_or_the_new(
         assert nothing_runs_within(two, 5), (calls[at - 1], still_running(two))
         assert two.git("status", "--porcelain", "-uno") == " M a.txt\n", calls[at - 1]
         assert (tip(two) == old) != (two.path / "y.txt").exists(), calls[at - 1]
-        code, said = land(two, "ralph/y")
+        code, said = land(two, *plans("y"))
         assert code == 0 and tip(two) != old and two.read("y.txt") == "good", (
             calls[at - 1],
             said,
@@ -445,7 +450,7 @@ MUTANTS: dict[str, tuple[str, Callable[[Repo, str], object]]] = {
 def unchecked(repo: Repo, first: str) -> None:
     for name in ("x", "y"):
         night(repo, name, "test $(ls *.txt | wc -l) -le 2")
-    assert land(repo, "ralph/x", "ralph/y", first=first)[0] == 4
+    assert land(repo, *plans("x", "y"), first=first)[0] == 4
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

@@ -1,5 +1,5 @@
-"""`ralph plan` and `ralph add`: new tasks, from a brief or in a person's words, and
-nothing lost by them."""
+"""`ralph plan` and `ralph add`: new tasks, from a brief, a list that people have, or in
+a person's words, and nothing lost by them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from _ralph.commands.plan import LARGEST, read_brief
+from _ralph.errors import BadInput
 from _ralph.state import edit, prd
 from tests.commands.test_doctor import everything_at_home
-from tests.conftest import Repo, sample
+from tests.conftest import ROOT, Repo, sample
 
 TASKS: list[dict[str, Any]] = [
     {"id": "US-001", "title": "greet", "acceptanceCriteria": ["prints hello"], "checks": ["test -f hello"], "priority": 1},
@@ -203,26 +205,41 @@ def test_the_planner_works_in_a_place_of_its_own(repo: Repo) -> None:
     assert after == before
 
 
-def test_a_plan_with_work_in_it_is_replaced_only_with_force_and_kept(
-    repo: Repo,
-) -> None:
+def test_a_plan_with_open_tasks_is_replaced_only_with_force(repo: Repo) -> None:
+    """What git has not is kept."""
     repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]})
     refused = plan(repo, says(GOOD))
-    assert (
-        refused.returncode == 2
-        and "2 tasks already" in refused.stderr
-        and "--force" in refused.stderr
-    )
+    assert refused.returncode == 2 and "--force" in refused.stderr
+    assert "prd.json has 2 open tasks; `ralph add` adds to them" in refused.stderr
     assert repo.run(repo.agent("P(task).touch()"), "--once")[0] == 0
     worked = repo.read("prd.json")
-    refused = plan(repo, says(GOOD))
-    assert refused.returncode == 2 and "(1 passed, 1 iteration)" in refused.stderr
+    assert "has 1 open task;" in plan(repo, says(GOOD)).stderr
     assert repo.read("prd.json") == worked and not (repo.outside / "asked").exists()
     done = plan(repo, says(GOOD), "--force")
     assert done.returncode == 0, done.stderr
     kept = done.stdout.split("is kept at ")[1].splitlines()[0]
     assert Path(kept).read_text() == worked
     assert "- T1: task 1" in (repo.outside / "asked").read_text()
+    repo.commit("plan")
+    done = plan(repo, says(ASKS), "--force")
+    assert done.returncode == 4 and "is kept at" not in done.stdout
+
+
+def test_the_next_feature_begins_once_everything_passed_and_landed(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1"]})
+    repo.commit("plan")
+    assert repo.run(repo.agent("P(task).touch()"))[0] == 0
+    refused = plan(repo, says(GOOD))
+    assert refused.returncode == 2, refused.stdout
+    assert "HEAD lacks the work on ralph/p; `ralph land` merges it" in refused.stderr
+    assert repo.ralph("land").returncode == 0
+    done = plan(repo, says(GOOD))
+    assert done.returncode == 0, done.stderr
+    assert [task["id"] for task in stories(repo)] == ["US-001", "US-002"]
+    code, _, printed = repo.run(
+        repo.agent("P({'US-001': 'hello', 'US-002': 'name'}[task]).touch()")
+    )
+    assert (code, repo.passed()) == (0, ["US-001", "US-002"]), printed
 
 
 def test_what_a_person_saves_while_the_planner_is_at_work_is_kept(repo: Repo) -> None:
@@ -394,6 +411,322 @@ def test_the_example_of_init_is_never_worked(repo: Repo) -> None:
         and "ralph plan brief.md" in printed
         and not (repo.path / "x").exists()
     )
+
+
+# ---------------------------------------------------------------- what the clean room says
+
+
+def answer(*tasks: dict[str, Any], **more: Any) -> dict[str, Any]:
+    full = [
+        {"id": f"T{i}", "title": "x", "acceptanceCriteria": ["y"], **t}
+        for i, t in enumerate(tasks, 1)
+    ]
+    return {"description": "d", "userStories": full, **more}
+
+
+RED, GREEN = ["test -f new.txt"], ["test -f a.txt"]
+PROVES_NOTHING = "own checks are green already, so they prove nothing: T1"
+
+
+@pytest.mark.parametrize(
+    ("checks", "wrong"),
+    [(GREEN, True), (["false || true"], True), (RED, False), (GREEN + RED, False)],
+)
+def test_a_check_that_is_green_before_the_work_is_told_the_planner_once(
+    repo: Repo, checks: list[str], wrong: bool
+) -> None:
+    """Then it is said, and the plan is there all the same."""
+    done = plan(repo, says(answer({"checks": checks})))
+    assert done.returncode == 0, done.stderr
+    assert (repo.outside / "turns").read_text() == ("xx" if wrong else "x")
+    assert done.stdout.count(PROVES_NOTHING) == (2 if wrong else 0)
+    assert (PROVES_NOTHING in (repo.outside / "asked").read_text()) == wrong
+    assert stories(repo)[0]["checks"] == checks
+
+
+def test_the_checks_see_what_setup_made_and_are_one_program(repo: Repo) -> None:
+    repo.ralph("init")
+    own = {
+        "setup": "echo made > made.txt",
+        "checks": ["cp made.txt built.txt"],
+        "protect": [],
+    }
+    repo.write("prd.json", json.dumps({**json.loads(repo.read("prd.json")), **own}))
+    seen = answer({"checks": ["test -f built.txt"]}, {"checks": RED})
+    done = plan(repo, says(seen))
+    assert done.returncode == 0 and PROVES_NOTHING in done.stdout, done.stderr
+    assert (
+        not (repo.path / "made.txt").exists() and not (repo.path / "built.txt").exists()
+    )
+
+
+@pytest.mark.parametrize(
+    ("whose", "turns"), [("the plan's", "x"), ("the planner's", "xx")]
+)
+def test_a_red_setup_is_told_the_planner_if_it_is_its_own(
+    repo: Repo, whose: str, turns: str
+) -> None:
+    repo.ralph("init")
+    setup = {"setup": "echo no such package; exit 3"}
+    if whose == "the plan's":
+        repo.write(
+            "prd.json", json.dumps({**json.loads(repo.read("prd.json")), **setup})
+        )
+    repo.write("../brief.md", "x")
+    said = answer(
+        {"checks": GREEN, "done": True}, **({} if whose == "the plan's" else setup)
+    )
+    done = repo.ralph("plan", "../brief.md", "--planner", planner(repo, says(said)))
+    assert done.returncode == 0 and (repo.outside / "turns").read_text() == turns, (
+        done.stderr
+    )
+    assert "no such package" in done.stdout and "so no check was tried" in done.stdout
+    assert repo.passed() == []
+
+
+def test_a_second_turn_that_comes_to_nothing_costs_no_plan(repo: Repo) -> None:
+    command = planner(
+        repo,
+        says(
+            answer({"checks": GREEN}), "no", then="if n.stat().st_size > 1: sys.exit(3)"
+        ),
+    )
+    repo.write("../brief.md", "x")
+    for _ in ("fails", "says nothing of use"):
+        done = repo.ralph("plan", "../brief.md", "--planner", command)
+        assert done.returncode == 0 and stories(repo)[0]["checks"] == GREEN, (
+            done.stdout + done.stderr
+        )
+        assert PROVES_NOTHING in done.stdout
+        command = planner(repo, says(answer({"checks": GREEN}), "no"))
+        (repo.outside / "turns").unlink()
+
+
+# ---------------------------------------------------------------- the brief
+
+
+def test_files_and_folders_are_read_without_what_is_hidden(tmp_path: Path) -> None:
+    names = [
+        "b/two.md",
+        "b/one.md",
+        "b/.hidden.md",
+        "b/.git/config",
+        "a.md",
+        "b/c/three.md",
+        "b/empty.md",
+    ]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("" if "empty" in name else f"\x1b[1m{name}\n")
+    (tmp_path / "b/picture.png").write_bytes(b"\x89PNG\xff")
+    os.mkfifo(tmp_path / "b/pipe")
+    (tmp_path / "b/loop").symlink_to(tmp_path / "b")
+    found = read_brief([str(tmp_path / "a.md"), str(tmp_path / "b")])
+    assert {os.path.relpath(name, tmp_path): words for name, words in found.items()} == {
+        "a.md": "a.md", "b/one.md": "b/one.md", "b/picture.png": "(not a text)", "b/two.md": "b/two.md",
+        "b/c/three.md": "b/c/three.md",
+    }  # fmt: skip
+    assert [os.path.relpath(name, tmp_path) for name in found][:2] == [
+        "a.md",
+        "b/one.md",
+    ]
+
+
+BAD: dict[str, tuple[bytes | None, str]] = {
+    "10 MB": (
+        b"- [ ] one more\n" * 700_000,
+        "the brief is larger than 256 KB at tasks.md",
+    ),
+    "no UTF-8": (b"- \xff", "tasks.md: byte 2 is not UTF-8"),
+    "blank": (b" \n", "the brief tasks.md is empty"),
+    "missing": (None, "tasks.md cannot be read (No such file or directory)"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_brief_is_one_sentence_and_nothing_is_written(
+    repo: Repo, case: str
+) -> None:
+    data, said = BAD[case]
+    if data is not None:
+        (repo.path / "tasks.md").write_bytes(data)
+    done = repo.ralph("plan", "tasks.md", "--planner", "false")
+    assert (
+        done.returncode == 2
+        and said in done.stderr
+        and len(done.stderr.splitlines()) == 1
+    ), done.stderr
+    assert not (repo.path / "prd.json").exists() and not done.stdout
+
+
+def test_all_of_a_brief_together_has_a_limit(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).write_text("x" * (LARGEST // 2))
+    assert len(read_brief([str(tmp_path)])) == 2
+    (tmp_path / "c").write_text("x")
+    with pytest.raises(BadInput, match=f"larger than 256 KB at {tmp_path}/c, "):
+        read_brief([str(tmp_path)])
+
+
+# ---------------------------------------------------------------- from what people have
+
+SPEC = """\
+# Tasks: Prices
+
+## Phase 1: Setup
+- [X] T001 Create the project structure per implementation plan
+
+## Phase 2: Foundational (blocking)
+- [ ] T002 [P] Add Price in src/price.py
+- [ ] T003 [US1] Show the price (depends on T002)
+"""
+CHANGE = """\
+## 1. Database
+- [x] 1.1 Add the column `price`
+- [ ] 1.2 Fill it
+
+## 2. Page
+- [ ] 2.1 Show the price
+"""
+BOXES = "# To do\n\n- [x] read prices\n- [ ] sort prices\n- [ ] show prices\n"
+
+
+def master(number: int, title: str, status: str, needs: list[int]) -> dict[str, Any]:
+    return {
+        "id": number, "title": title, "description": title, "details": "", "testStrategy": "Unit tests",
+        "status": status, "dependencies": needs, "priority": "high", "subtasks": [],
+    }  # fmt: skip
+
+
+MASTER = [
+    master(1, "Read prices", "done", []),
+    master(2, "Sort prices", "pending", [1]),
+    master(3, "Show prices", "pending", [1, 2]),
+]
+ISSUES = [
+    {
+        "number": 12,
+        "title": "Sort prices",
+        "body": "EUR first",
+        "labels": [{"name": "ready"}],
+    },
+    {
+        "number": 15,
+        "title": "Show prices",
+        "body": "Blocked by #12",
+        "labels": [{"name": "ready"}],
+    },
+]
+BEADS = [
+    {"id": "shop-a1f", "title": "Read prices", "status": "closed", "priority": 1, "issue_type": "task"},
+    {"id": "shop-b22", "title": "Sort prices", "status": "open", "priority": 1, "issue_type": "task", "dependencies": [
+        {"issue_id": "shop-b22", "depends_on_id": "shop-a1f", "type": "blocks"},
+    ]},
+]  # fmt: skip
+
+
+class Recipe(NamedTuple):
+    """What somebody has: `files`, and what a `program` of theirs prints. The open tasks
+    of it, by id: the ids that they depend on."""
+
+    files: dict[str, str]
+    tasks: dict[str, list[str]]
+    program: str = ""
+
+    def lay(self, repo: Repo) -> None:
+        for name, words in self.files.items():
+            if self.program:
+                printed = repo.write(f"../{name}", words)
+                repo.tool(self.program, f"cat {printed}")
+            else:
+                repo.write(name, words)
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        """What a planner makes of it: with a `passes`, which is none of its
+        business."""
+        return {"questions": [], "description": "Prices.", "userStories": [
+            {
+                "id": name, "title": f"task {name}", "acceptanceCriteria": ["it is seen"], "dependsOn": needs,
+                "checks": [f"test -f {name}.txt"], "passes": True,
+            }
+            for name, needs in self.tasks.items()
+        ]}  # fmt: skip
+
+
+def lines_of(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+CHAIN = {"2": [], "3": ["2"]}
+RECIPES = {
+    "ralph plan specs/001-prices": Recipe(
+        {"specs/001-prices/tasks.md": SPEC, "specs/001-prices/spec.md": "# Prices\nCents.\n"},
+        {"T002": [], "T003": ["T002"]},
+    ),
+    "ralph plan openspec/changes/add-prices": Recipe(
+        {f"openspec/changes/add-prices/{name}": words for name, words in {
+            "proposal.md": "## Why\nNo prices.\n", "tasks.md": CHANGE, "specs/prices/spec.md": "## ADDED Requirements\n",
+        }.items()},
+        {"1.2": [], "2.1": ["1.2"]},
+    ),
+    "ralph plan .taskmaster/tasks/tasks.json": Recipe(
+        {".taskmaster/tasks/tasks.json": json.dumps({"master": {"tasks": MASTER, "metadata": {}}})}, CHAIN,
+    ),
+    "ralph plan TODO.md docs/prices.md": Recipe(
+        {"TODO.md": BOXES, "docs/prices.md": "In cents.\n"}, {"sort": [], "show": ["sort"]},
+    ),
+    "gh issue list --label ready --json number,title,body,labels | ralph plan -": Recipe(
+        {"issues.json": json.dumps(ISSUES)}, {"12": [], "15": ["12"]}, "gh",
+    ),
+    "bd export | ralph plan -": Recipe({"issues.jsonl": lines_of(BEADS)}, {"shop-b22": []}, "bd"),
+}  # fmt: skip
+"""The commands of docs/plan.md."""
+UNTAGGED = Recipe({"tasks.json": json.dumps({"tasks": MASTER, "metadata": {}})}, CHAIN)
+EVERY = {**RECIPES, "ralph plan tasks.json": UNTAGGED}
+
+
+def shell(repo: Repo, command: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """A command as somebody types it."""
+    repo.tool("ralph", f'exec {sys.executable} -m ralph "$@"')
+    return subprocess.run(
+        ["/bin/sh", "-c", command], cwd=repo.path, env={**repo.env, **env}, capture_output=True, text=True,
+        timeout=180, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def test_the_recipes_of_the_page_are_those_that_are_tried() -> None:
+    page = (
+        (ROOT / "docs/plan.md")
+        .read_text("utf-8")
+        .partition("## From what you have")[2]
+        .partition("\n## ")[0]
+    )
+    shown = [
+        line.partition(" #")[0].strip()
+        for line in re.findall(r"^    (.*)$", page, re.MULTILINE)
+    ]
+    assert shown == [*RECIPES]
+
+
+@pytest.mark.parametrize("command", sample(EVERY, 2))
+def test_what_people_have_becomes_a_plan_that_is_worked(
+    repo: Repo, command: str
+) -> None:
+    """The planner sees all of it; ids and dependencies stay; nothing that it marks is
+    marked."""
+    recipe = EVERY[command]
+    recipe.lay(repo)
+    done = shell(repo, f"{command} --planner '{planner(repo, says(recipe.answer))}'")
+    assert done.returncode == 0, done.stdout + done.stderr
+    asked = (repo.outside / "asked").read_text()
+    for name, words in recipe.files.items():
+        assert words.strip() in asked and (bool(recipe.program) or name in asked)
+    assert (repo.outside / "turns").read_text() == "x"
+    assert {task["id"]: task["dependsOn"] for task in stories(repo)} == recipe.tasks
+    assert repo.passed() == []
+    code, summary, said = repo.run(repo.agent("P(f'{task}.txt').touch()"))
+    assert (code, summary["passed"]) == (0, len(recipe.tasks)), said
 
 
 # ---------------------------------------------------------------- add

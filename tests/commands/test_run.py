@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from typing import Any
 
@@ -86,10 +85,6 @@ def test_it_is_told_of_the_events_that_are_named(
     done = repo.ralph("run", "--agent", repo.agent(MAKES), *TOLD, *words, **env)
     assert done.returncode == 4, done.stderr
     assert " ".join(one["event"] for one in news(repo)) == events
-    again = repo.ralph("status", COLUMNS="1000").stdout
-    assert ("--notify-on passed --notify-on stopped" in again) == (
-        events == "passed stopped"
-    )
 
 
 @pytest.mark.parametrize(
@@ -111,9 +106,7 @@ def test_a_notify_command_that_fails_costs_one_sentence(
         "run", "--agent", repo.agent(MAKES), "--notify", command, first=soon
     )
     assert (done.returncode, repo.passed()) == (4, ["T2"]), done.stderr
-    assert (
-        done.stdout.count(f"! {said}") == done.stdout.count("--notify ") - 1 == 2
-    )  # and in `next:`
+    assert done.stdout.count(f"! {said}") == done.stdout.count("--notify ") == 2
     assert not repo.alive()
 
 
@@ -131,22 +124,16 @@ def test_the_first_line_says_what_is_to_come_and_every_stop_how_to_go_on(
     assert first[20:] == (
         f"3 of 3 tasks to do on branch ralph/p | {agent} | this run: 0 of 1 iterations, 0 s of 2 h 0 min"
     )
-    again = f"ralph run --max-iterations 1 --max-hours 2 --agent {shlex.quote(agent)}"
-    assert last[20:] == f"next: {again}"
-    assert f"next: {again}\n" in repo.ralph("status", COLUMNS="300").stdout
-    tried = repo.ralph("run", "--once", "--agent", repo.agent(MAKES, "once"))
-    assert "next: ralph run --agent " in tried.stdout, (
-        "an attempt that passed has shown what it was to show"
-    )
+    assert last[20:] == "next: ralph run"
+    assert repo.ralph("status").stdout.endswith("\nnext: ralph run\n")
     waits = repo.start(
         "run", "--agent", repo.agent("P(OUT / 'up').touch(); time.sleep(60)", "sleeper")
     )
     repo.wait_for("../up")
     waits.terminate()
     said, _ = waits.communicate(timeout=30)
-    assert waits.returncode == 143 and said.splitlines()[-1][20:].startswith(
-        "next: ralph run --agent "
-    )
+    assert waits.returncode == 143
+    assert said.splitlines()[-1][20:] == "next: ralph run"
 
 
 @pytest.mark.parametrize(

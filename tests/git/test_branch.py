@@ -180,7 +180,7 @@ def test_a_commit_that_was_taken_off_the_branch_has_not_landed(repo: Repo) -> No
 def test_attempts_are_found_by_the_ids_in_their_commits(repo: Repo) -> None:
     branch, tip = opened(repo)
     tree = branch.git.tree(work_on(repo, tip))
-    one = branch.commit(tree, tip, "T1: a\n\nRalph-Iteration: 1\nRalph-Attempt: abc\n")
+    one = branch.commit(tree, tip, "T1: a\n\nRalph-Attempt: abc\n")
     two = branch.commit(
         branch.git.tree(tip), one, "T2: Ralph-Attempt: def\n\nRalph-Attempt: fed\n"
     )
@@ -331,13 +331,13 @@ def test_a_commit_is_exactly_its_tree_and_none_where_nothing_changed(
     branch, tip = opened(repo)
     work = work_on(repo, tip)
     made = branch.commit(
-        head(repo, f"{work}^{{tree}}"), tip, "T1: é\n\nRalph-Iteration: 3\n"
+        head(repo, f"{work}^{{tree}}"), tip, "T1: é\n\nRalph-Attempt: 3\n"
     )
     assert listing(repo, made) == listing(repo, work)
     assert repo.git("log", "-1", "--format=%B %P", made).split() == [
         "T1:",
         "é",
-        "Ralph-Iteration:",
+        "Ralph-Attempt:",
         "3",
         tip,
     ]

@@ -12,8 +12,6 @@ import pytest
 from _ralph.errors import NeedsPerson
 from _ralph.loop.attempt import (
     begin,
-    handoff_text,
-    next_step,
     prompt_for,
     salvage,
     work_here,
@@ -171,7 +169,7 @@ def test_what_an_agent_leaves(repo: Repo, opened: Opened) -> None:
     )
     assert bad == ("bad\n", "def test(): ...\n")
     assert found.restored[0] == "tests/test_a.py" and found.restored[1].startswith(
-        "prd.json (it could not be"
+        "prd.json (a copy; "
     )
     assert found.notices == ["git cannot add pipe; it was removed"]
     assert found.said.startswith("status: done")
@@ -258,28 +256,21 @@ def test_a_new_file_that_is_large_is_named(repo: Repo, opened: Opened) -> None:
 @pytest.mark.parametrize(
     ("said", "text", "wanted"),
     [
-        ("status: done", "<handoff>x</handoff>", "status: done"),
-        (" \n", "a <handoff>x</handoff> b <handoff>status: y</handoff> c", "status: y"),
-        ("", "<handoff>x", ""),
-        ("", "status: done", ""),
+        ("learned: a", "<handoff>x</handoff>", "learned: a"),
+        (" \n", "a <handoff>x</handoff> b <handoff>learned: y</handoff> c", "learned: y"),
+        ("", "<handoff>x", "next step: make this check green: y"),
+        ("", "learned: a", "next step: make this check green: y"),
     ],
-)
-def test_the_handoff_is_a_file_or_the_end_of_the_last_message(
+)  # fmt: skip
+def test_the_handoff_is_a_file_or_the_end_of_the_last_message_or_what_is_red(
     said: str, text: str, wanted: str
 ) -> None:
     one = Attempt.__new__(Attempt)
     one.said, one.result = said, AgentResult(Outcome.DONE, text=text)
-    assert handoff_text(one) == wanted
-
-
-def test_an_agent_that_wrote_no_handoff_gets_one(repo: Repo, opened: Opened) -> None:
-    repo.plan(*TWO, agent="sh")
-    run = opened()
-    one = begin(run, run.plan.tasks[0])
-    assert next_step(one) == ""
-    one.changed = ["a", "b"]
     one.checks = [CheckResult(name, name, name == "x", 1, 0.1) for name in "xyz"]
-    assert next_step(one) == "files: a, b\nnext step: make this check green: y"
+    assert one.handoff_text == wanted
+    one.checks = []
+    assert one.handoff_text == ("" if wanted.startswith("next") else wanted)
 
 
 def test_tests_that_were_there_and_are_changed_are_named(

@@ -174,7 +174,7 @@ def test_the_checks_see_what_the_hooks_made_and_the_commit_is_that(repo: Repo) -
     assert [result.name for result in found.checks][2:] == ["pre-commit", "commit-msg"]
     assert listing(repo, found.commit)["work.txt"][1] == "formatted\n"
     message = repo.git("log", "-1", "--format=%B", found.commit)
-    assert message.startswith("T1: task 1\nChange-Id: 1\n\nRalph-Iteration: 1\n")
+    assert message.startswith("T1: task 1\nChange-Id: 1\n\nRalph-Agent: ")
     assert repo.git("rev-parse", f"{found.commit}^").strip() == base
 
 
@@ -369,17 +369,3 @@ def test_a_fifo_that_a_check_leaves_under_a_name_that_git_reads_holds_nobody(
     )
     with within(30):
         assert not checked(run, head(repo), f"test ! -e {name}").red
-
-
-def test_the_room_of_an_earlier_version_gives_way_to_one_with_a_number(
-    repo: Repo,
-) -> None:
-    repo.plan({"checks": ["test -f a"]}, {"checks": ["test -f T2"]}, setup="true")
-    repo.write("a", "")
-    repo.commit("a")
-    assert repo.run(repo.agent("P(task).touch()"), "--max-iterations", "1")[0] == 3
-    for room in repo.places.glob("room-*"):
-        room.rename(repo.places / "room")
-    done = repo.ralph("run", "--agent", repo.agent("P(task).touch()"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [path.name for path in repo.places.glob("room*")] == ["room-1"]

@@ -144,20 +144,7 @@ def test_all_tests_in_one_protected_file(
         (None, None, "", "main", "ralph/p"),
         (None, None, "", "feature", "ralph/p"),  # never the one that a person is on
         (None, None, "feature", "main", "feature"),  # named in the run before
-        (
-            None,
-            None,
-            "feature",
-            "feature",
-            "ralph/p",
-        ),  # of 0.2, which landed where people sit
-        (
-            None,
-            None,
-            "ralph/old",
-            "ralph/old",
-            "ralph/old",
-        ),  # said to whoever sits there
+        (None, None, "feature", "feature", "feature"),  # said to whoever sits there
     ],
 )
 def test_the_branch_is_the_one_named_else_that_of_the_run_before_else_its_own(
@@ -171,7 +158,7 @@ def test_the_branch_is_the_one_named_else_that_of_the_run_before_else_its_own(
     repo.plan({"checks": ["true"]}, **({"branchName": named} if named else {}))
     repo.git("checkout", "-q", "-B", sits)
     run = run_of(repo)
-    assert branch_of(Options(branch=option), run.plan, run.git, before) == wanted
+    assert branch_of(Options(branch=option), run.plan, before) == wanted
 
 
 def test_a_run_goes_on_where_its_passes_are_and_the_person_s_branch_stays(

@@ -591,9 +591,7 @@ def test_a_commit_lands_with_the_message_of_its_hook_and_ralphs_trailers_behind_
     ).name
     assert project.ralph("run", "-q", "--agent", agent).returncode == 0
     (start,) = project.records("start")
-    trailers = (
-        f"Ralph-Iteration: 1\nRalph-Agent: worker\nRalph-Attempt: {start['id']}\n"
-    )
+    trailers = f"Ralph-Agent: worker\nRalph-Attempt: {start['id']}\n"
     assert project.git("log", "-1", "--format=%B", "ralph/p") == f"{left}{trailers}\n"
     assert (
         project.read("../seen") == "T1: task 1\n" * 2

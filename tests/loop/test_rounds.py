@@ -278,7 +278,7 @@ def test_a_task_that_a_person_unblocked_is_open_with_their_answer(
         iteration=1,
         verdict=Verdict.FAILED,
         blocked="x",
-        handoff={"blocked on": "which?"},
+        handoff={"question": "which?"},
     )
     rounds.read_edits(run)
     (record,) = repo.records("retry")
@@ -291,7 +291,10 @@ def test_a_note_that_was_there_before_is_no_answer(
 ) -> None:
     repo.plan({"notes": "the wiki"}, checks=["false"])
     asks, known = (
-        repo.agent("said('blocked on', 'q' + os.environ['RALPH_ITERATION'])"),
+        repo.agent(
+            "n = OUT / 'n'; n.open('a').write('x')\n"
+            "said('question', f'q{n.stat().st_size}')"
+        ),
         "",
     )
     for number, answer in enumerate(answers, 1):
@@ -348,9 +351,7 @@ def test_what_had_landed_before_a_crash_has_passed_and_what_was_under_way_is_kep
         )
         run.write(begun, "begins")
     tree = run.git.tree(work_on(repo, tip))
-    commit = run.branch.commit(
-        tree, tip, "T1: task 1\n\nRalph-Iteration: 1\nRalph-Attempt: one\n"
-    )
+    commit = run.branch.commit(tree, tip, "T1: task 1\n\nRalph-Attempt: one\n")
     forged = run.branch.commit(
         tree, tip, "T2: Ralph-Attempt: two\n\nRalph-Attempt: other\n"
     )

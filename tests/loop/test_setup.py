@@ -54,7 +54,7 @@ def test_the_cause_is_said_and_not_the_hints_after_it(repo: Repo) -> None:
 
 
 def test_pip_without_a_virtual_environment_is_told_to_make_one(repo: Repo) -> None:
-    """It installed into the person's Python up to version 0.2."""
+    """Else it would install into the person's Python."""
     # as pip does
     refuses = "echo 'ERROR: Could not find an activated virtualenv (required).'; exit 3"
     setup = repo.program(

@@ -84,7 +84,7 @@ def test_a_retry_keeps_what_is_known_and_takes_the_answer() -> None:
     handoff = {
         "ruled out": "the URL",
         "learned": "use make",
-        "blocked on": "which table?",
+        "question": "which table?",
     }
     history = fold(
         start(),
@@ -396,9 +396,6 @@ def test_what_was_spent_at_least_stays_so_in_every_sum() -> None:
     cut = verdict("interrupted", usd=1.0, at_least=True)
     known = fold(cut, verdict("failed", 2, usd=1.0))
     assert known.at_least and known.this_run.at_least and known.of(TASK).at_least
-    assert not fold(
-        verdict("failed", usd=1.0, estimated=0.5, rate=0.1, request=0.2)
-    ).at_least  # of 0.2
 
 
 def test_a_pass_that_breaks_twice_is_blocked() -> None:
@@ -432,25 +429,26 @@ def test_a_replay_is_the_fold_of_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("source", "wanted"), [
     ("", {}),
     ("no label at all", {}),
-    ("status: done", {"status": "done"}),
-    ("STATUS: Done", {"status": "Done"}),
-    ("**Status:** done", {"status": "done"}),
-    ("**Status**: done", {"status": "done"}),
+    ("learned: use make", {"learned": "use make"}),
+    ("LEARNED: Use make", {"learned": "Use make"}),
+    ("**Learned:** x", {"learned": "x"}),
+    ("**Learned**: x", {"learned": "x"}),
     ("- **ruled out**: the URL", {"ruled out": "the URL"}),
     ("* next step: x", {"next step": "x"}),
-    ("### Re-read:\nf.py", {"re-read": "f.py"}),
-    ("> risks : many", {"risks": "many"}),
-    ("learned:\n- one\n\n- two\nfound: three", {"learned": "- one\n- two", "found": "three"}),
-    ("decisions: first\nrisks: r\ndecisions: second", {"decisions": "first\nsecond", "risks": "r"}),
-    ("preface\nfiles: a.py, b.py", {"files": "a.py, b.py"}),
-    ("blocked on: none\nrisks: None.\nfound: -\nlearned: N/A\nfiles:\nruled out: **nothing**", {}),
-    ("blocked on: none of the tables fits?", {"blocked on": "none of the tables fits?"}),
-    ("status: \x1b[32mdone\x1b[0m\r\nrisks: a\u2028b", {"status": "done", "risks": "ab"}),
+    ("### Next step:\nf.py", {"next step": "f.py"}),
+    ("> learned : much", {"learned": "much"}),
+    ("learned:\n- one\n\n- two\nquestion: three", {"learned": "- one\n- two", "question": "three"}),
+    ("learned: first\nrisks: r\nlearned: second", {"learned": "first\nsecond"}),  # another label ends a part
+    ("blocked on: which?", {"question": "which?"}),  # as older templates ask
+    ("status: done\npreface\nfiles: a.py, b.py", {}),
+    ("question: none\nlearned: N/A\nnext step: -\nruled out: **nothing**", {}),
+    ("question: none of the tables fits?", {"question": "none of the tables fits?"}),
+    ("next step: \x1b[32mx\x1b[0m\r\nlearned: a\u2028b", {"learned": "ab", "next step": "x"}),
     ("learned: " + "x" * 2000, {"learned": "x" * 1489 + "\n[cut here]"}),
-    ("\n" * 500 + "status: done", {}),  # too long a handoff is read for 400 lines
-    ("## Status\ndone\n\n## Next step\n- write it", {"status": "done", "next step": "- write it"}),
-    ("1. status: done\n2. `next step`: x", {"status": "done", "next step": "x"}),
-    ("decisions: (and why)\nblocked on: (one question and the answer you propose, or none)", {}),
+    ("\n" * 500 + "learned: x", {}),  # too long a handoff is read for 400 lines
+    ("## Learned\nmuch\n\n## Next step\n- write it", {"learned": "much", "next step": "- write it"}),
+    ("1. learned: a\n2. `next step`: x", {"learned": "a", "next step": "x"}),
+    ("learned: (and why)\nquestion: (one for a person, and the answer you propose, or none)", {}),
 ])  # fmt: skip
 def test_parse_handoff(source: str, wanted: dict[str, str]) -> None:
     assert parse_handoff(source) == wanted

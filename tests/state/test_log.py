@@ -131,10 +131,8 @@ def attempt_with(hostile: str) -> Attempt:
         f"progress.txt (text had been added, kept here):\n{hostile}",
     ]
     attempt.notices = [hostile, f"notice\n{hostile}"]
-    attempt.handoff = {
-        **parse_handoff(f"status: done\nlearned: {hostile}\nnext step:\n{hostile}"),
-        "found": hostile,
-    }
+    attempt.said = f"status: done\nlearned: {hostile}\nnext step:\n{hostile}"
+    attempt.handoff = {**parse_handoff(attempt.said), "question": hostile}
     return attempt
 
 
@@ -332,12 +330,8 @@ def plan_called(branch: str = "", project: str = "p", name: str = "prd.json") ->
     (["prd.json@"], plan_called(project="renamed"), [1]),
     (["prd.json@b"], plan_called("b", project="renamed"), [1]),
     (["prd.json@b"], plan_called("b", name="other.json"), []),
-    (["p@b", "prd.json@b"], plan_called("b"), [1, 2]),  # the first is of version 0.2
-    (["q@b", "prd.json@b"], plan_called("b"), [2]),
-    (["prd.json@", "prd.json@b"], plan_called("b"), [1, 2]),  # the name was given later
-    # that was another feature
+    (["p@b", "prd.json@b"], plan_called("b"), [2]),  # the first is of version 0.2
     (["prd.json@", "prd.json@a", "prd.json@b"], plan_called("b"), [3]),
-    (["prd.json@", "prd.json@a", "prd.json@b"], plan_called("a"), [1, 2]),
     (["prd.json@a"], plan_called("b"), []),
     (["prd.json@", "prd.json@a"], plan_called(), [1]),
     (["prd.json@ralph/x@2"], plan_called("ralph/x@2"), [1]),
@@ -351,20 +345,27 @@ def test_a_log_belongs_to_the_plan_s_file_and_branch(
     assert [getattr(one, "iteration", 0) for one in notes.records(plan)] == wanted
 
 
-def test_the_next_feature_in_the_same_file_is_told_of_the_others(
-    tmp_path: Path,
-) -> None:
+def test_a_log_of_another_plan_alone_is_known(tmp_path: Path) -> None:
     notes = journal(tmp_path)
 
-    def others(branch: str) -> list[str]:
+    def is_foreign(branch: str) -> bool:
         deque(notes.records(plan_called(branch)), 0)
-        return notes.others
+        return notes.foreign
 
-    assert others("b") == []
+    assert not is_foreign("b")
     append(notes, "x", [], start(1, plan="prd.json@a"))
-    assert others("b") == ["a"] and others("a") == []
+    assert is_foreign("b") and not is_foreign("a")
     append(notes, "x", [], start(2, plan="prd.json@b"))
-    assert others("b") == []
+    assert not is_foreign("b")
+
+
+def test_a_plan_that_version_0_2_worked_is_finished_with_0_3(tmp_path: Path) -> None:
+    notes = journal(tmp_path)
+    append(notes, "x", [], start(1, plan="p@b"))
+    says = "was written by version 0.2; finish that plan with 0.3, or move progress.txt"
+    with pytest.raises(BadInput, match=says):
+        deque(notes.records(plan_called("b")), 0)
+    assert [*notes.records(plan_called("c"))] == []
 
 
 def test_what_another_process_appends_is_read_once(tmp_path: Path) -> None:

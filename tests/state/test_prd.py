@@ -19,7 +19,7 @@ import pytest
 from _ralph.errors import BadInput, Exit
 from _ralph.model import Plan, Setup, Task
 from _ralph.state import edit, prd
-from tests.conftest import ROOT, steps, within
+from tests.conftest import ROOT, steps
 
 SHAPED = ROOT / "tests/plans"
 """Plans as people have them, with other words."""
@@ -257,7 +257,7 @@ def test_the_order_of_work(tmp_path: Path, tasks: list[str], wanted: str) -> Non
     ([{"title": "日本語"}, {"title": "にほん"}], ["task-77710aed", "task-f22e5896"]),
     ([{"title": "にほん"}, {"title": "日本語"}], ["task-f22e5896", "task-77710aed"]),
     ([{"title": "日本語"}, {"title": "日本語"}], ["task-77710aed", "task-77710aed-2"]),
-    ([{"title": "日本 API"}, {"title": "API"}], ["api-d42fa96e", "api"]),
+    ([{"title": "日本 API"}, {"title": "API"}], ["api", "api-2"]),
     ([{"title": "Straße über Łódź"}, {"title": "Größe"}], ["strae-uber-odz", "groe"]),
     ([{"title": "🚀"}, {"title": "🎉"}, {"title": "Task"}], ["task-ebbc0b28", "task-6146299c", "task"]),
     ([{"id": 7, "title": "x"}, {"id": None, "title": "7"}], ["7", "7-2"]),
@@ -922,57 +922,6 @@ def test_an_edit_of_ten_times_the_tasks_costs_ten_times_as_much(tmp_path: Path) 
         return counted
 
     assert cost(2000) < 12 * cost(200)
-
-
-# ---------------------------------------------------------------- another version
-
-BEFORE = '[{"id": "a", "title": "x", "passes": false}, {"id": "b", "title": "y", "passes": true}]'
-
-
-@pytest.mark.parametrize(("other", "wanted"), [
-    (BEFORE.replace("false", "true"), "a had been set to pass"),
-    (BEFORE.replace("true", "false"), ""),
-    (BEFORE.replace('"x"', '"z"'), ""),
-    ('[{"id": "a", "title": "x", "passes": false}]', "b had been deleted"),
-    (BEFORE.replace(" ", ""), ""),
-    (BEFORE[:30], "it could not be read any more"),
-    ("[]", "it could not be read any more"),
-])  # fmt: skip
-def test_how_another_version_differs(tmp_path: Path, other: str, wanted: str) -> None:
-    plan = load(tmp_path, BEFORE)
-    (tmp_path / "other").write_text(other)
-    assert prd.differences(plan, tmp_path / "other") == wanted
-
-
-def test_many_differences_are_told_in_a_few_words(tmp_path: Path) -> None:
-    plan = load(
-        tmp_path,
-        json.dumps([{"id": f"\x1b[1m{i}\n", "title": "x"} for i in range(500)]),
-    )
-    (tmp_path / "other").write_text('[{"id": "z", "title": "x"}]')
-    said = prd.differences(plan, tmp_path / "other")
-    assert "and 496 more had been deleted" in said
-    assert said.isprintable()
-    assert len(said) <= 300
-
-
-@pytest.mark.parametrize(
-    "trap", ["directory", "fifo", "link to a fifo", "device", "dangling"]
-)
-def test_another_version_that_is_a_trap(tmp_path: Path, trap: str) -> None:
-    """What an agent put in prd.json's place is moved aside and then looked at."""
-    plan, other = load(tmp_path, BEFORE), tmp_path / "other"
-    os.mkfifo(tmp_path / "fifo")
-    if trap == "directory":
-        other.mkdir()
-    elif trap == "fifo":
-        os.rename(tmp_path / "fifo", other)
-    else:
-        other.symlink_to(
-            {"link to a fifo": "fifo", "device": "/dev/zero"}.get(trap, "nowhere")
-        )
-    with within(1):
-        assert prd.differences(plan, other) == "it could not be read any more"
 
 
 # ---------------------------------------------------------------- the schema

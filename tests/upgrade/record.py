@@ -1,9 +1,9 @@
-"""Record plans of version 0.2 in the middle, for test_upgrade.py: `python -m
+"""Record plans of version 0.3 in the middle, for test_upgrade.py: `python -m
 tests.upgrade.record VENV`.
 
-VENV is a virtual environment with the last commit of 0.2: git archive 4697285, pip
-install. Everything that was on the disk is kept, git folder and checkouts too, one
-archive for each night below.
+VENV is a virtual environment with version 0.3.0: git archive afd8ca0, pip install. All
+that was on the disk is kept, git folder and checkouts too, one archive for each night
+below.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.scripts import own
 
-HERE = Path("/opt/ralph-0.2")
+HERE = Path("/opt/ralph-0.3")
 """Where the nights are; whoever lays one down replaces it."""
 RECORDED = Path(__file__).with_name("recorded")
 AGENT = """
@@ -36,6 +36,7 @@ if task in ("half", "stuck"):
     open(f"{task}.part", "w").write("half\\n")
     said("next step", "write the other half")
 elif task == "asks":
+    open(f"{task}.part", "w").write("half\\n")
     said("blocked on", "which rate?")
 elif task == "waits":
     prints(type="rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": int(time.time()) + 3600})
@@ -51,10 +52,24 @@ else:
 prints(type="result", subtype="success", is_error=False, result="ok", session_id="s", total_cost_usd=0.25,
        usage={"input_tokens": 10, "output_tokens": 5})
 """
+KILLED = """
+import os, sys
+import ralph
+from _ralph.git.branch import Branch
+
+def land(branch, commit, tip, why, forward=True, move=Branch.land):
+    move(branch, commit, tip, why, forward)
+    if why.startswith("two"):
+        os.kill(os.getpid(), 9)
+
+Branch.land = land
+ralph.main()
+"""
+"""A ralph that is killed right after the task `two` has landed."""
 
 
 class Night:
-    """A repository in which 0.2 works."""
+    """A repository in which 0.3 works."""
 
     def __init__(self, venv: Path, name: str) -> None:
         self.name, self.folder, self.venv = name, HERE / name, venv
@@ -62,10 +77,13 @@ class Night:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.repo.mkdir(parents=True)
         self.env = {
-            "PATH": f"{venv}/bin:/usr/bin:/bin", "HOME": str(self.folder / "no-home"), "LC_ALL": "C",
-            "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null",
-            "XDG_STATE_HOME": str(self.folder / "state"), "RALPH_RUN_NO_AWAKE": "1",
-        }  # fmt: skip
+            "PATH": f"{venv}/bin:/usr/bin:/bin",
+            "HOME": str(self.folder / "no-home"),
+            "LC_ALL": "C",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_CONFIG_SYSTEM": "/dev/null",
+            "XDG_STATE_HOME": str(self.folder / "state"),
+        }
         (self.folder / "agent.py").write_text(AGENT)
         self.agent.write_text(f"#!/bin/sh\nexec python3 -IS {self.folder}/agent.py\n")
         self.agent.chmod(0o755)
@@ -80,46 +98,32 @@ class Night:
         subprocess.run(["git", *words], cwd=self.repo, env=self.env, check=True)
 
     def plan(self, *tasks: str, weak: tuple[str, ...] = (), **top: Any) -> None:
-        rows = next(self.venv.rglob("templates/agents.json")).read_text()
-        row = json.loads(rows)["claude"] | {
-            "argv": ["speaker", "{args}"],
-            "edit_needs": {},
-        }
-        entries = [
-            {
-                "id": task,
-                "title": f"make {task}",
-                "passes": False,
-                **({} if task in weak else own(task)),
-            }
-            for task in tasks
-        ]
-        top = {
+        stories = []
+        for task in tasks:
+            story = {"id": task, "title": f"make {task}", "passes": False}
+            if task not in weak:
+                story |= own(task)
+            stories.append(story)
+        plan = {
             "project": "p",
             "checks": ["sh suite.sh"],
-            "agents": {"speaker": row},
+            "agents": {"speaker": {"like": "claude", "argv": ["speaker", "{args}"]}},
             **top,
+            "userStories": stories,
         }
-        (self.repo / "prd.json").write_text(
-            json.dumps({**top, "userStories": entries}, indent=2) + "\n"
+        (self.repo / "prd.json").write_text(json.dumps(plan, indent=2) + "\n")
+
+    def start(self, *words: str, program: tuple[str, ...] = ("ralph",)) -> Any:
+        options = ("run", "--agent", str(self.agent), "--full-permissions")
+        return subprocess.Popen(
+            [*program, *options, "--no-awake", *words],
+            cwd=self.repo,
+            env=self.env,
+            start_new_session=True,
         )
 
     def run(self, *words: str) -> None:
-        self.start("ralph", "run", "--agent", str(self.agent), *words).wait(120)
-
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            words, cwd=self.repo, env=self.env, start_new_session=True
-        )
-
-    def kill(self, loop: subprocess.Popen[bytes], *seen: str) -> None:
-        """Kill a loop once its agents have made these files."""
-        while not all((self.folder / name).exists() for name in seen):
-            time.sleep(0.1)
-        time.sleep(0.5)
-        loop.send_signal(signal.SIGKILL)
-        loop.wait()
-        time.sleep(1)
+        self.start(*words).wait(120)
 
     def keep(self) -> None:
         shutil.rmtree(self.repo / ".git/hooks", ignore_errors=True)
@@ -128,6 +132,8 @@ class Night:
             for path in sorted(self.folder.rglob("*")):
                 if path.is_dir() or path.name.startswith("hangs-"):
                     continue
+                if path.name.endswith("prompt.md"):  # it names the VENV
+                    continue
                 entry = archive.gettarinfo(path, str(path.relative_to(self.folder)))
                 entry.uid = entry.gid = 0
                 entry.uname = entry.gname = ""
@@ -135,82 +141,60 @@ class Night:
 
 
 def middle(night: Night) -> None:
-    """Tasks in every state, on main."""
-    night.plan("one", "weak", "stuck", "half", "asks", "open", "waits", weak=("weak",))
+    """Tasks in every state; two are blocked, one of them with a question."""
+    tasks = ("one", "weak", "stuck", "half", "asks", "open", "waits")
+    night.plan(*tasks, weak=("weak",))
     night.run("--task", "waits", "--no-wait")
     night.run("--max-iterations", "7")
-    night.run("--task", "asks", "--max-iterations", "1")
-
-
-def feature(night: Night) -> None:
-    """Two jobs on a feature branch that somebody sits on: 0.2 landed there."""
-    night.git("switch", "-qc", "feature")
-    night.plan("one", "two", "half", "open")
-    night.run("--jobs", "2", "--max-iterations", "4")
+    night.run("--task", "asks")
 
 
 def killed(night: Night) -> None:
     """Killed while two agents were at work that was finished."""
     night.plan("one", "cut", "cut-too", "open", setup="echo made > made.txt")
     night.run("--max-iterations", "1")
-    loop = night.start("ralph", "run", "--agent", str(night.agent), "--jobs", "2")
-    night.kill(loop, "hangs-cut", "hangs-cut-too")
+    loop = night.start("--jobs", "2")
+    for task in ("cut", "cut-too"):
+        while not (night.folder / f"hangs-{task}").exists():
+            time.sleep(0.1)
+    time.sleep(0.5)
+    loop.send_signal(signal.SIGKILL)
+    loop.wait()
+    time.sleep(1)
 
 
-def verified(night: Night) -> None:
-    """Killed between the verdict and the landing, which came after it."""
+def landed(night: Night) -> None:
+    """Killed after the branch had moved, and before the verdict was noted."""
     night.plan("one", "two", "open")
-    script = f"""
-import os, sys
-from _ralph.git.branch import Branch
-real = Branch.land
-Branch.land = lambda *given: os.kill(os.getpid(), 9) if "two" in given[-1] else real(*given)
-import ralph
-sys.argv = ["ralph", "run", "--agent", {str(night.agent)!r}]
-ralph.main()
-"""
-    night.start(f"{night.venv}/bin/python", "-c", script).wait(120)
+    python = f"{night.venv}/bin/python"
+    night.start(program=(python, "-c", KILLED)).wait(120)
 
 
-def in_the_way(night: Night) -> None:
-    """Verified work that waits to land, because of an edit in a tree on a feature
-    branch."""
-    night.git("switch", "-qc", "feature")
-    night.plan("one", "weak", "open", weak=("weak",))
-    (night.repo / "weak.txt").write_text("mine\n")
-    night.run()
+def keys(night: Night) -> None:
+    """A plan with what 0.3 knew and 0.4 does not, in a sandbox for `network`."""
+    table = next(night.venv.rglob("templates/agents.json"))
+    row = json.loads(table.read_text())["claude"]
+    row["argv"] = ["speaker", "{args}"]
+    night.plan(
+        "one",
+        "half",
+        "open",
+        branch="ralph/keys",
+        network=False,
+        notifyOn=["blocked"],
+        limits={"rooms": 2, "stuck": 4},
+        agents={"speaker": row},
+    )
+    night.run("--max-iterations", "2", "--sandbox", "bwrap")
 
 
-def launched(night: Night) -> None:
-    """`launch` in the plan."""
-    night.plan("one", "half", "open", launch="env")
-    night.run("--max-iterations", "2")
-
-
-def sandbox(night: Night) -> None:
-    """In bubblewrap."""
-    night.plan("one", "half", "open", setup="echo made > made.txt")
-    night.run("--sandbox", "bwrap", "--max-iterations", "2")
-
-
-def red(night: Night) -> None:
-    """A suite that is red before the work: it blocked everybody."""
-    (night.repo / "red.txt").touch()
-    night.git("add", "-A")
-    night.git("commit", "-qm", "red")
-    night.plan("one", "two", checks=["sh suite.sh", "true"])
-    night.run("--max-iterations", "1")
-
-
-NIGHTS: dict[str, Callable[[Night], None]] = {
-    work.__name__: work
-    for work in (middle, feature, killed, verified, in_the_way, launched, sandbox, red)
-}
+NIGHTS: list[Callable[[Night], None]] = [middle, killed, landed, keys]
 
 
 if __name__ == "__main__":
     RECORDED.mkdir(exist_ok=True)
-    for name in sys.argv[2:] or NIGHTS:
-        night = Night(Path(os.path.realpath(sys.argv[1])), name)
-        NIGHTS[name](night)
-        night.keep()
+    for play in NIGHTS:
+        if play.__name__ in sys.argv[2:] or not sys.argv[2:]:
+            recorded = Night(Path(os.path.realpath(sys.argv[1])), play.__name__)
+            play(recorded)
+            recorded.keep()

@@ -359,8 +359,7 @@ def test_what_is_red_once_in_the_re_check_is_flaky(repo: Repo) -> None:
     repo.plan({"checks": [f"{in_new}; test -f T1.txt"]})
     code, _, printed = repo.run(repo.agent(MAKES))
     assert (code, repo.passed()) == (0, ["T1"]), printed
-    assert repo.records("recheck")[0]["flaky"] == status(repo)["flaky"] != []
-    assert "flaky in the last final check" in repo.ralph("status").stdout
+    assert repo.records("recheck")[0]["flaky"] != []
 
 
 def test_a_task_that_was_set_back_sees_why_and_must_keep_what_the_others_need(

@@ -290,7 +290,7 @@ def test_every_task_ends_as_one_commit_on_a_branch_and_home_stays_as_it_was(
     assert repo.passed() == ["T1", "T2"]
     assert repo.commits() == ["T2: task 2", "T1: task 1"]
     message = repo.git("log", "-1", "--format=%B", "ralph/p~1")
-    assert "Ralph-Iteration: 1" in message and "Ralph-Agent: " in message
+    assert "Ralph-Attempt: " in message and "Ralph-Agent: " in message
     assert repo.git("show", "--format=", "--name-only", "ralph/p").split() == ["T2.txt"]
     assert repo.git("branch", "--show-current").strip() == "main"
     assert repo.git("status", "--porcelain").split() == [

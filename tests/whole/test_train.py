@@ -4,7 +4,6 @@ checked, in order."""
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from tests.conftest import Repo
@@ -172,16 +171,6 @@ def test_each_room_has_its_own_setup_and_its_own_slot_and_is_kept(repo: Repo) ->
         made["room-1"] == made["room-2"] == "0"
     )  # the first one, made anew at the end
     assert len({*made.values()}) == 6
-    status = json.loads(repo.ralph("status", "--json").stdout)
-    assert [Path(room).name for room in status["places"]["rooms"]] == [
-        "room-2",
-        "room2",
-        "room3",
-    ]
-    assert (
-        "room-2 and room2, room3 (together"
-        in repo.ralph("status", COLUMNS="300").stdout
-    )
     before = (repo.outside / "slots").read_text()
     repo.plan(
         *({} for _ in range(6)),
@@ -192,34 +181,6 @@ def test_each_room_has_its_own_setup_and_its_own_slot_and_is_kept(repo: Repo) ->
     assert repo.run(repo.agent(later), "--jobs", "3", "--rooms", "3")[0] == 0
     again = (repo.outside / "slots").read_text().removeprefix(before)
     assert again == "room-3 0\n"  # only that of the last look
-
-
-def test_status_names_who_is_in_a_room_and_who_waits(repo: Repo) -> None:
-    wait = f"while not pathlib.Path({str(repo.outside / 'go')!r}).exists() and have: time.sleep(0.05)"
-    set_up(repo, 3, wait)
-    process = repo.start(
-        "run",
-        "--agent",
-        repo.agent(TOGETHER),
-        "--jobs",
-        "3",
-        "--rooms",
-        "2",
-        "--check",
-        "true",
-    )
-    for _ in range(600):
-        status = json.loads(repo.ralph("status", "--json").stdout)
-        queue = (status["running"] or {}).get("queue", [])
-        if len(queue) == 3:
-            break
-    assert queue == [
-        {"task": "T1", "room": "room-1"}, {"task": "T2", "room": "room2"}, {"task": "T3", "room": None},
-    ]  # fmt: skip
-    shown = repo.ralph("status", COLUMNS="300").stdout
-    assert "in line to land: T1 in room-1, then T2 in room2, then T3" in shown
-    (repo.outside / "go").touch()
-    assert process.wait(60) == 0
 
 
 def test_more_rooms_than_workers_and_no_rooms_at_all(repo: Repo) -> None:

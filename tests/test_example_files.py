@@ -1,0 +1,295 @@
+"""The files in examples/ are valid where they are used, and do the work with two lines
+changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import plistlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate  # type: ignore[import-untyped]
+import pytest
+import yaml
+
+import ralph
+from tests.conftest import ROOT, Repo
+from tests.test_examples import block, needs, shell
+
+EXAMPLES = ROOT / "examples"
+ENGINES = [
+    "crontab", "launchd.plist", "ralph.service", "slurm.sh", "kubernetes.yaml", "github.yml", "Dockerfile",
+]  # fmt: skip
+FILES = sorted(path.name for path in EXAMPLES.iterdir() if path.is_file())
+WORKS = "P(f'{task}.txt').touch()"
+
+
+def example(name: str, *changes: tuple[str, str]) -> str:
+    """The text of a file, with what a person changes in it."""
+    content = (EXAMPLES / name).read_text("utf-8")
+    for old, new in changes:
+        assert content.count(old) == 1, old
+        content = content.replace(old, new)
+    return content
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_has_at_most_two_lines_to_change(name: str) -> None:
+    lines = [line.strip() for line in example(name).splitlines()]
+    marked = [number for number, line in enumerate(lines) if "CHANGE" in line]
+    assert len(marked) <= 2
+    for number in marked:
+        assert re.match("(#|<!--) CHANGE: .", lines[number])
+        assert not re.match("(#(?!SBATCH)|<!--|$)", lines[number + 1])
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_engine_s_file_says_what_the_exit_codes_mean(name: str) -> None:
+    words = " ".join(re.sub("#", " ", example(name)).split())
+    assert "0 when every task passes" in words
+    assert re.search("3 and 75|3, 75", words)
+    assert "2, 4 and 5 a person is needed" in words
+    calls = re.findall(r"\bralph run( -[^>|#&\n]*)", example(name))
+    assert calls
+    for call in calls:
+        options = shlex.split(call.partition(" || ")[0])
+        ralph.cli.commands["run"].make_context("run", options)
+
+
+def steps() -> dict[str, str]:
+    """The scripts of the workflow, by the names of its steps."""
+    job = yaml.safe_load(example("github.yml"))["jobs"]["ralph"]
+    return {step["name"]: step["run"] for step in job["steps"] if "run" in step}
+
+
+def container() -> dict[str, Any]:
+    """The one of the Job."""
+    _, job = yaml.safe_load_all(example("kubernetes.yaml"))
+    (found,) = job["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def test_every_script_is_good_for_every_shell() -> None:
+    scripts = {name.name: name.read_text() for name in EXAMPLES.glob("*.sh")}
+    scripts |= {name: f"#!/bin/bash\n{script}" for name, script in steps().items()}
+    scripts["pod"] = f"#!/bin/sh\n{container()['args'][0]}"
+    for name, script in scripts.items():
+        # In the workflow, words are split where refs are listed.
+        words = [str(Path(sys.executable).with_name("shellcheck")), "-eSC2046", "-"]
+        for check in (["sh", "-n"], words):
+            done = subprocess.run(check, input=script, capture_output=True, text=True)
+            assert done.returncode == 0, (name, done.stdout + done.stderr)
+
+
+# ---------------------------------------------------------------- cron, launchd, systemd
+
+
+def as_started(name: str, home: str) -> tuple[list[str], str, str]:
+    """What cron, launchd or systemd makes of its file: the words that it starts, the
+    folder, and PATH."""
+    content = example(name)
+    if name == "crontab":
+        lines = [line for line in content.splitlines() if not re.match("#|$", line)]
+        path, job = lines
+        found = re.fullmatch(r"30 22 \* \* 1-5 ([^%]*)", job)
+        assert found and path.startswith("PATH=")
+        return ["/bin/sh", "-c", found[1]], home, path.removeprefix("PATH=")
+    if name == "launchd.plist":
+        made = plistlib.loads(content.encode())
+        assert made["StartCalendarInterval"] == {"Hour": 22, "Minute": 30}
+        return made["ProgramArguments"], "/", made["EnvironmentVariables"]["PATH"]
+    content = content.replace("%h", home)
+    unit = dict(re.findall(r"^(\w+)=(.*)$", content, re.MULTILINE))
+    assert unit["SuccessExitStatus"].split()[:2] == ["3", "75"]
+    path = unit["Environment"].removeprefix("PATH=")
+    return shlex.split(unit["ExecStart"]), unit["WorkingDirectory"], path
+
+
+@pytest.mark.parametrize("name", ["crontab", "launchd.plist", "ralph.service"])
+def test_what_starts_every_night_does_the_work(repo: Repo, name: str) -> None:
+    repo.path = repo.path.rename(repo.outside / "shop")
+    repo.plan({"checks": ["test -f T1.txt"]}, agent=repo.agent(WORKS))
+    script = f'export PYTHONPATH={ROOT}\nexec {sys.executable} -m ralph "$@"'
+    tool = repo.tool("ralph", script)
+    words, folder, path = as_started(name, str(repo.outside))
+    env = {"HOME": str(repo.outside), "PATH": f"{tool.parent}:{os.environ['PATH']}"}
+    assert path.endswith("/usr/local/bin:/usr/bin:/bin")
+    done = subprocess.run(
+        words, cwd=folder, env=env, timeout=60, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and repo.passed() == ["T1"], done.stderr
+    printed = done.stdout
+    if name != "ralph.service":
+        printed = (repo.outside / "ralph-shop.log").read_text()
+    assert "1 of 1 passed" in printed
+
+
+@needs("systemd-analyze")
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    def said(*changes: tuple[str, str]) -> str:
+        (tmp_path / "ralph.service").write_text(example("ralph.service", *changes))
+        (tmp_path / "ralph.timer").write_text(example("ralph.timer"))
+        units = [str(tmp_path / "ralph.service"), str(tmp_path / "ralph.timer")]
+        env = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(tmp_path)}
+        words = ["systemd-analyze", "verify", "--user", *units]
+        done = subprocess.run(words, env=env, capture_output=True, text=True)
+        return done.stderr + str(done.returncode)
+
+    assert said() == "0"
+    assert "ralph.service:" in said(("KillMode=mixed", "KillMode=most"))
+
+
+# ---------------------------------------------------------------- Kubernetes, Docker
+
+
+@pytest.mark.parametrize("version", ["1.33", "latest"])
+def test_kubernetes_takes_the_manifests(version: str) -> None:
+    if version == "latest":
+        version = kubernetes_validate.latest_version()
+    for document in yaml.safe_load_all(example("kubernetes.yaml")):
+        kubernetes_validate.validate(document, version, strict=True)
+        if document["kind"] == "Job":
+            rules = document["spec"]["podFailurePolicy"]["rules"]
+            assert rules[0]["onExitCodes"]["values"] == [2, 4, 5]
+            document["spec"]["backOffLimit"] = 20
+            with pytest.raises(kubernetes_validate.ValidationError):
+                kubernetes_validate.validate(document, version, strict=True)
+
+
+def a_remote(repo: Repo, *tasks: dict[str, Any], **top: Any) -> Path:
+    """Where the plan was pushed to; somebody's name for all clones."""
+    repo.plan(*tasks, **top)
+    repo.commit("plan")
+    repo.git("clone", "-q", "--bare", ".", "../origin")
+    settings = repo.write("../gitconfig", "[user]\nname = x\nemail = x@example.org\n")
+    repo.env["GIT_CONFIG_GLOBAL"] = str(settings)
+    return repo.outside / "origin"
+
+
+def test_a_pod_clones_and_pushes_and_the_next_one_goes_on(repo: Repo) -> None:
+    tasks = [{"checks": [f"test -f T{i}.txt"]} for i in (1, 2)]
+    agent = repo.agent(WORKS)
+    origin = a_remote(repo, *tasks, agent=agent, limits={"iterations": 1})
+    volume = repo.outside / "volume"
+    volume.mkdir()
+    (script,) = container()["args"]
+    for code in (3, 0):
+        done = shell(repo, f"cd {volume}; {script}", REPOSITORY=str(origin))
+        assert done.returncode == code, done.stderr
+    pushed = repo.git("-C", str(origin), "log", "--format=%s", "main..ralph/p")
+    assert pushed == "T2: task 2\nT1: task 1\n"
+
+
+def test_the_dockerfile_copies_what_ralph_is_built_from() -> None:
+    content = re.sub(r"\\\n", " ", example("Dockerfile"))
+    lines = [line for line in content.splitlines() if not line.startswith("#")]
+    kinds = {line.split()[0] for line in lines}
+    assert kinds == {"FROM", "RUN", "COPY", "ENV", "ENTRYPOINT"}
+    assert json.loads(lines[-1].removeprefix("ENTRYPOINT ")) == ["ralph"]
+    copied = [
+        word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]
+    ]
+    vendored = ["ralph.py", "_ralph", "templates", "prd.schema.json"]
+    assert sorted(copied) == sorted(
+        [*vendored, "pyproject.toml", "README.md", "LICENSE"]
+    )
+    for line in lines:
+        if line.startswith("RUN "):
+            subprocess.run(["sh", "-nc", line.removeprefix("RUN ")], check=True)
+
+
+# ---------------------------------------------------------------- GitHub
+
+
+def test_the_workflow_is_what_its_schema_says(tmp_path: Path) -> None:
+    schema = "-m check_jsonschema --builtin-schema vendor.github-workflows"
+    file = tmp_path / "ralph.yml"
+    for change, good in (
+        (("runs-on:", "runs-on:"), True),
+        (("runs-on:", "runs-in:"), False),
+    ):
+        file.write_text(example("github.yml", change))
+        words = [sys.executable, *schema.split(), str(file)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        assert (done.returncode == 0) == good, done.stdout
+
+
+def runner(repo: Repo, origin: Path) -> list[int]:
+    """The steps of the workflow, by a runner that begins with a clone; their exit
+    statuses."""
+    home = repo.outside / "runner"
+    shutil.rmtree(home, ignore_errors=True)
+    repo.git("clone", "-q", str(origin), str(home))
+    env = {
+        "BRANCH": "ralph/night",
+        "GITHUB_STEP_SUMMARY": str(repo.outside / "summary"),
+    }
+    codes = []
+    for name in ("go on", "run", "keep"):
+        script = f"cd {home} && exec bash -e -c {shlex.quote(steps()[name])}"
+        done = shell(repo, script, **env)
+        assert done.returncode == 0 or name == "run", done.stderr
+        codes.append(done.returncode)
+    return codes
+
+
+def test_the_next_runner_goes_on_from_what_the_last_one_pushed(repo: Repo) -> None:
+    """Plan, notes, branch and parked work; a person answers in a clone, as
+    docs/many.md says."""
+    tasks = [{"title": "t", "checks": [f"test -f T{i}.txt"]} for i in (1, 2)]
+    agent = repo.agent("""
+        done = task == "T1" or "yes, really" in prompt
+        P(f"{task}.txt" if done else "other").touch()
+    """)
+    limits = {"iterations": 1, "attempts": 1}
+    origin = a_remote(repo, *tasks, agent=agent, limits=limits)
+
+    def pushed(*words: str) -> str:
+        return repo.git("-C", str(origin), *words)
+
+    assert runner(repo, origin) == [0, 0, 0], "a limit is no failure: T2 is left"
+    assert runner(repo, origin) == [0, 4, 0], "T2 needs a person"
+    assert "1 of 2" in repo.read("../summary").replace("**", "")
+    assert pushed("log", "--format=%s", "main..ralph/night") == "T1: t\n"
+    parked = pushed("for-each-ref", "--format=%(refname)", "refs/ralph/parked")
+    assert "other" in pushed("ls-tree", "--name-only", parked.strip())
+    state = pushed("ls-tree", "--name-only", "refs/ralph/state/ralph/night")
+    assert state.split() == ["prd.json", "progress.txt"]
+
+    repo.git("clone", "-q", str(origin), "../clone")
+    for words in ("git archive", "ralph retry T2"):
+        script = block("many.md", words).replace("ralph/shop", "ralph/night")
+        done = shell(repo, f"cd ../clone; {script}")
+        assert done.returncode == 0, done.stderr
+    assert runner(repo, origin) == [0, 0, 0], "its question is answered"
+    assert pushed("log", "--format=%s", "main..ralph/night") == "T2: t\nT1: t\n"
+
+
+# ---------------------------------------------------------------- Slurm; tests/test_slurm.py has a real one
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "calls"),
+    [(0, "RUNNING", ""), (3, "CANCELLED", "")]
+    + [(code, "RUNNING", "") for code in (1, 2, 4, 5)]
+    + [(code, "RUNNING", "requeue 5_1\n") for code in (3, 75, 129, 130, 143)],
+)  # fmt: skip
+def test_slurm_is_asked_to_start_again_what_goes_on(
+    repo: Repo, code: int, state: str, calls: str
+) -> None:
+    called = repo.write("../called", "")
+    for name, script in {
+        "scontrol": f"echo $* >> {called}",
+        "squeue": f"echo {state}",
+        "ralph": f"test $3 = plans/search/prd.json && exit {code}",
+    }.items():
+        repo.tool(name, script)
+    env = {**repo.env, "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "1"}
+    done = subprocess.run(["sh", str(EXAMPLES / "slurm.sh")], env=env, cwd=repo.path)
+    assert done.returncode == code and called.read_text() == calls
