@@ -91,13 +91,8 @@ def bring_to_verdict(loop: Loop, results: Results, worked: Worked) -> None:
 # ---------------------------------------------------------------- the command line
 
 
-@click.group(
-    context_settings={
-        "auto_envvar_prefix": "RALPH",
-        "help_option_names": ["-h", "--help"],
-    }
-)
-@click.version_option(__version__, prog_name="ralph", allow_from_autoenv=False)
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ralph")
 def cli() -> None:
     """Work through prd.json with any coding agent, and trust only the checks.
 
@@ -126,7 +121,7 @@ def run(**given: Any) -> int:
     """
     from _ralph.commands.run import run_plan
 
-    return run_plan(options.run_options(given), run_loop)
+    return run_plan(options.chosen_for_run(given), run_loop)
 
 
 @cli.command()
@@ -220,7 +215,6 @@ def prompt(**given: Any) -> None:
     help="Replace a plan with open tasks, or whose work HEAD lacks; one that git does not have is kept.",
 )
 @options.TIMEOUT
-@options.SANDBOX
 @options.WRAP
 @options.for_people
 def plan(briefs: tuple[str, ...], force: bool, **given: Any) -> int:
@@ -237,9 +231,8 @@ def plan(briefs: tuple[str, ...], force: bool, **given: Any) -> int:
     gh issue list --label ready --json number,title,body,labels | ralph plan -
     """
     from _ralph.commands.plan import plan_from
-    from _ralph.state.options import Options
 
-    return plan_from(briefs, Options(**given), force)
+    return plan_from(briefs, options.chosen(given), force)
 
 
 @cli.command()
@@ -351,20 +344,19 @@ def init(prd: Path, eject: bool) -> None:
     click.echo("\n".join(lines))
 
 
-@cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
+@cli.command()
 @options.PRD
 @options.takes(options.RUN_OPTIONS)
 @click.option(
     "--probe",
     is_flag=True,
-    allow_from_autoenv=False,
     help="Run one cheap turn of each agent with nothing but HOME and PATH, as cron does.",
 )
 def doctor(probe: bool, **given: Any) -> int:
     """Find problems before the run.
 
     Takes every option of `ralph run`. Looks at the plan, limits, git, agents,
-    permissions, sandbox and disk, then runs setup, commit hooks and every check, as a
+    permissions and disk, then runs setup, commit hooks and every check, as a
     run would. Exits with 2 if it finds an error.
 
     \b
@@ -374,17 +366,16 @@ def doctor(probe: bool, **given: Any) -> int:
     from _ralph.commands.run import with_signals
     from _ralph.show.live import Terminal
 
-    chosen, view = options.run_options(given, "probe", "verbose"), Terminal()
+    chosen, view = options.chosen_for_run(given), Terminal()
     return with_signals(
         lambda control: examine(chosen, control, view, click.echo, probe), view
     )
 
 
-@cli.command(context_settings={"auto_envvar_prefix": "RALPH_RUN"})
+@cli.command()
 @click.option(
     "--prd",
     "plans",
-    envvar="RALPH_PRD",
     type=options.FilePath(dir_okay=False),
     multiple=True,
     default=["prd.json"],
@@ -393,7 +384,6 @@ def doctor(probe: bool, **given: Any) -> int:
 )
 @click.argument("branches", metavar="[BRANCH ...]", nargs=-1)
 @options.CHECK
-@options.SANDBOX
 @options.WRAP
 @options.for_people
 def land(branches: tuple[str, ...], plans: tuple[Path, ...], **given: Any) -> int:
@@ -408,9 +398,9 @@ def land(branches: tuple[str, ...], plans: tuple[Path, ...], **given: Any) -> in
     git switch main && ralph land --prd prices/prd.json --prd search/prd.json
     """
     from _ralph.commands.land import land_branches
-    from _ralph.state.options import Options
 
-    return land_branches(branches, plans, Options(**given), options.was_given("plans"))
+    chosen = options.chosen(given)
+    return land_branches(branches, plans, chosen, options.was_given("plans"))
 
 
 @cli.command()

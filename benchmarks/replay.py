@@ -81,7 +81,7 @@ def environment(top: Path) -> dict[str, str]:
         "[user]\nname = Replay\nemail = replay@example.invalid\n"
     )
     own = {"GIT_CONFIG_GLOBAL": str(top / "gitconfig"), "GIT_CONFIG_SYSTEM": os.devnull}
-    own |= {"XDG_STATE_HOME": str(top / "state"), "RALPH_RUN_NO_AWAKE": "1"}
+    own["XDG_STATE_HOME"] = str(top / "state")
     return (
         clean | own | {"PYTHONDONTWRITEBYTECODE": "1"}
     )  # equal sizes and times would hide an edit
@@ -533,18 +533,20 @@ class Night:
         }
         if "RALPH_RESULTS" in self.suite:
             suite["results"] = "junit"
-        limits = {"attempts": 1, "stuck": 99}
         plan = {
             "project": "replay",
-            "limits": limits,
+            "limits": {"attempts": 1},
             **self.plan,
             "checks": [suite],
             "userStories": self.tasks,
         }
         (self.home.path / "prd.json").write_text(json.dumps(plan, indent=2))
         agent = f"sh -c 'exec sh {self.folder}/$RALPH_TASK_ID.sh'"
-        done = self._call("run", "-q", "--agent", agent, *words)
-        status = json.loads(self._call("status", "--json").stdout)
+        while True:  # six tasks blocked in a row end a run
+            done = self._call("run", "-q", "--no-awake", "--agent", agent, *words)
+            status = json.loads(self._call("status", "--json").stdout)
+            if status["stop"] != "stuck":
+                break
         runs = len(count.read_text().splitlines()) if count.exists() else 0
         tasks = {task["id"]: task for task in status["tasks"]}
         return Played(

@@ -34,8 +34,8 @@ from _ralph import codec, files, text
 from _ralph.agents import prompt
 from _ralph.checks.results import _File
 from _ralph.loop.work import Ended
-from _ralph.state.settings import DEFAULT_COMMIT
 from _ralph.state import prd, records
+from _ralph.state.settings import DEFAULT_COMMIT
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "RALPH_TEST_MARK"
@@ -98,6 +98,7 @@ class Repo:
             self.path.mkdir(parents=True)
             self.write("a.txt", "a\n")
         self.outside = folder
+        self.awake = False
         self.mark = f"{folder.name}-{os.getpid()}-{time.time_ns()}"
         self.env = {
             "PATH": os.environ["PATH"],
@@ -107,7 +108,6 @@ class Repo:
             "GIT_CONFIG_SYSTEM": "/dev/null",
             "PYTHONPATH": str(ROOT),
             "XDG_STATE_HOME": str(folder / "state"),
-            "RALPH_RUN_NO_AWAKE": "1",
             MARK: self.mark,
         }
 
@@ -184,6 +184,13 @@ class Repo:
         # without site-packages it starts in two thirds of the time
         return f"{sys.executable} -IS {path}"
 
+    def words(self, words: tuple[str, ...]) -> tuple[str, ...]:
+        """The words of a command; no run keeps this machine awake, but where that is
+        what is tested."""
+        if words[:1] == ("run",) and not self.awake:
+            return ("run", "--no-awake", *words[1:])
+        return words
+
     def ralph(
         self, *words: str, timeout: float = 60, first: str = "", **env: str
     ) -> subprocess.CompletedProcess[str]:
@@ -198,7 +205,7 @@ class Repo:
                 become_ralph(
                     self.path,
                     {**self.env, **env},
-                    words,
+                    self.words(words),
                     first,
                     (out.fileno(), err.fileno()),
                 )
@@ -218,7 +225,7 @@ class Repo:
     ) -> subprocess.CompletedProcess[str]:
         """The same as a person starts it, by a program of its own."""
         return subprocess.run(
-            [sys.executable, *_started(first), *words], cwd=self.path, env={**self.env, **env},
+            [sys.executable, *_started(first), *self.words(words)], cwd=self.path, env={**self.env, **env},
             capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -241,10 +248,10 @@ class Repo:
                 os.closerange(
                     3, 1 << 16
                 )  # the pipe, too, on which Popen waits for that
-                become_ralph(self.path, self.env, words, first)
+                become_ralph(self.path, self.env, self.words(words), first)
 
         return subprocess.Popen(
-            [sys.executable, *_started(first), *words], cwd=self.path, env=self.env, stdout=subprocess.PIPE,
+            [sys.executable, *_started(first), *self.words(words)], cwd=self.path, env=self.env, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL, preexec_fn=begin,
         )  # fmt: skip
 
@@ -462,7 +469,9 @@ def imported() -> None:
     """What a forked ralph need not import again."""
     for path in (ROOT / "_ralph").rglob("[a-z]*.py"):
         with contextlib.suppress(ImportError):  # TEMPORARY
-            importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+            importlib.import_module(
+                ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            )
     for library in ("filelock", "jinja2", "jsonschema"):
         importlib.import_module(library)
     for name in ("judge.md", "plan.md", "prompt.md"):

@@ -24,7 +24,7 @@ HEAD = """\
 
 This page is generated from `prd.schema.json` (`python -m tests.make_docs`). `ralph init` puts a copy into `.ralph/` and names it in the plan, `"$schema": ".ralph/prd.schema.json"`: editors that support JSON Schema complete and validate the plan. In a clone, or after an upgrade, `ralph init` writes that copy again.
 
-A plan needs only a list of tasks and, for each open task, a check: its own or one of the plan. Unknown keys are kept and shown to the agent. An invalid plan is refused with the location of the error and what was expected. [plan.md](plan.md) has examples.
+A plan needs only a list of tasks and, for each open task, a check: its own or one of the plan. Unknown keys are kept and shown to the agent; one that is nearly a known key (`cheks`) is refused. An invalid plan is refused with the location of the error and what was expected. [plan.md](plan.md) has examples.
 """
 
 ALIASES = """\
@@ -39,7 +39,6 @@ Plans in the formats of other tools work unchanged, and ralph marks a pass with 
 MEANINGS = {
     "tasks": "the list of tasks (the whole document may also be the list)",
     "project": "the name of the project",
-    "branch": "the branch",
     "title": "a task's title",
     "criteria": "its acceptance criteria",
     "depends_on": "its dependencies",
@@ -106,9 +105,11 @@ def section(title: str, fields: dict[str, Any], said: str = "") -> str:
 
 
 def rows(fields: dict[str, Any]) -> Iterator[str]:
-    """A line for every key, but for those that are only other words: they have a table
-    of their own."""
+    """A line for every key, but for those that are gone, and those that are only other
+    words: they have a table of their own."""
     for name, field in fields.items():
+        if "deprecated" in field:
+            continue
         if not field["description"].startswith("Another word"):
             meaning = re.sub(r"(\{\{.*\}\})", r"`\1`", field["description"])
             yield f"| `{name}` | {kinds(field)} | {meaning} |\n"
@@ -136,9 +137,9 @@ CLI_HEAD = """\
 
 This page is generated from ralph's own help (`python -m tests.make_docs`). `ralph COMMAND --help` prints the same for one command.
 
-An option takes precedence over its environment variable, the variable over prd.json, and prd.json over the default. A flag's variable is set with `1`. Durations are written as `90s`, `10m`, `2h` or plain seconds; for `--max-hours`, a plain number is hours. The [README](../README.md#exit-codes) lists the exit codes.
+An option takes precedence over prd.json, and prd.json over the default. Durations are written as `90s`, `10m`, `2h` or plain seconds. The [README](../README.md#exit-codes) lists the exit codes.
 
-Three variables belong to no option: `RALPH_PLACES` is the folder for checkouts, `RALPH_DEBUG=1` prints the traceback of an unexpected error, and `NO_COLOR=1` turns colors off.
+There are three variables, and none for options: `RALPH_PLACES` is the folder for checkouts, `RALPH_DEBUG=1` prints the traceback of an unexpected error, and `NO_COLOR=1` turns colors off.
 
 Shell completion: put `eval "$(_RALPH_COMPLETE=bash_source ralph)"` into `~/.bashrc`. For other shells use `zsh_source` or `fish_source`. It completes commands, options and task ids.
 """
@@ -180,19 +181,17 @@ def command_section(
         )
     )
     if options:
-        head = "| option | variable | default | meaning |\n|---|---|---|---|\n"
+        head = "| option | default | meaning |\n|---|---|---|\n"
         blocks.append(
             head + "\n".join(option_row(context, option) for option in options)
         )
     if as_run:
-        blocks.append(
-            "Also takes every option of [`ralph run`](#ralph-run), with the same variables."
-        )
+        blocks.append("Also takes every option of [`ralph run`](#ralph-run).")
     return "\n\n".join(blocks) + "\n"
 
 
 def option_row(context: click.Context, option: click.Option) -> str:
-    """One option: its names, the variable for it, its default and what it does."""
+    """One option: its names, its default and what it does."""
     takes = "" if option.is_flag else f" {option.make_metavar(context)}"
     names = ", ".join(f"`{name}`" for name in option.opts[:-1]) + ", " * (
         len(option.opts) > 1
@@ -201,13 +200,8 @@ def option_row(context: click.Context, option: click.Option) -> str:
     default = default.rstrip("]") or (
         str(option.default) if option.show_default else ""
     )
-    prefix = context.auto_envvar_prefix
-    variable = option.envvar or (
-        f"{prefix}_{str(option.name).upper()}" if option.allow_from_autoenv else ""
-    )
     cells = (
         f"{names}`{option.opts[-1]}{takes}`",
-        f"`{variable}`" if variable else "",
         default,
         said,
     )

@@ -171,6 +171,13 @@ def end(repo: Repo) -> None:
             os.kill(int(line.split()[0]), signal.SIGKILL)
 
 
+def every_start_has_one_verdict(repo: Repo) -> bool:
+    """Whether each attempt that began has come to a verdict, and to one only."""
+    begun = [one["iteration"] for one in repo.records("start")]
+    ended = [one["iteration"] for one in repo.records("verdict")]
+    return len(set(begun)) == len(begun) and sorted(begun) == sorted(ended)
+
+
 def told(repo: Repo, task: str) -> str:
     """All that the records of a task's verdicts say, as one text."""
     records = [record for record in repo.records("verdict") if record["task"] == task]

@@ -20,6 +20,13 @@ RESULT = '{"type":"result","subtype":"success","is_error":false,"result":"ok","s
 LIMIT = '{"type":"result","is_error":true,"terminal_reason":"api_error","api_error_status":429,"result":"limited","total_cost_usd":0,"usage":{}}'
 
 
+# A run that tries a whole table of tasks, however many of them are blocked in a row.
+NEVER_STUCK = """
+from _ralph.state import limits
+limits.BLOCKED_AT_ONCE = limits.STUCK = 99
+"""
+
+
 # A run that looks five times a second at what people do while it waits, and not every
 # five seconds; that begins again one second after a provider's limit has ended, and not
 # up to ten.
@@ -162,9 +169,8 @@ def kinds(way: str = next(iter(WAYS))) -> dict[str, str]:
 HANGS = "\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n(OUT / 'hanging').touch()\ntime.sleep(600)"
 
 
-def worker_of(process: subprocess.Popen[Any]) -> int:
-    """The worker of a loop's attempt: its one child, where nothing keeps the machine
-    awake."""
+def loop_of(process: subprocess.Popen[Any]) -> int:
+    """The one loop of a run: its one child, where nothing keeps the machine awake."""
     import psutil
 
     (child,) = psutil.Process(process.pid).children()

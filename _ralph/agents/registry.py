@@ -117,15 +117,9 @@ class Agent:
         if not self.row["argv"]:
             return list(self.words)
         budget = self.row.get("budget", []) if usd_left is not None else []
-        levels = self.row["permissions"]
-        level = (
-            "full"
-            if self.permissions == "sandbox" and "sandbox" not in levels
-            else self.permissions
-        )
         spread = {
             "{args}": self.words[1:],
-            "{permissions}": levels.get(level, []),
+            "{permissions}": self.row["permissions"].get(self.permissions, []),
             "{budget}": [word.replace("{usd}", f"{usd_left:.2f}") for word in budget],
             "{prompt_file}": [str(prompt_file)],
             "{log}": [str(log)],
@@ -216,12 +210,12 @@ def require(agent: Agent, here: bool = True) -> None:
         raise AgentUnavailable(
             f"the agent {agent.name!r} needs {' and '.join(unset)}, which is not set; export it"
         )
-    if agent.name == "plain" or agent.permissions in ("full", "sandbox"):
+    if agent.name == "plain" or agent.permissions == "full":
         return
     if agent.permissions not in agent.row["permissions"]:
         raise AgentUnavailable(
             f"{agent.name} has no sandbox of its own that would keep it to this folder; "
-            f"use --sandbox bwrap (on Linux), or --full-permissions"
+            f"use --wrap with a container or examples/bwrap.sh, or --full-permissions"
             if agent.permissions == "edit"
             else f"{agent.name} cannot be judge or planner: its row has no `read` permissions"
         )
@@ -233,7 +227,7 @@ def require(agent: Agent, here: bool = True) -> None:
     ):
         raise AgentUnavailable(
             f"{agent.name} cannot keep to the workspace here: its own sandbox needs {missing}; "
-            f"install that, or use --full-permissions (inside --sandbox bwrap, if you like)"
+            f"install that, or use --full-permissions (behind --wrap, if you like)"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from _ralph.agents import registry
@@ -39,8 +39,12 @@ class Agents:
         return min((first, self.fallback), key=self.back_at) if self.fallback else first
 
     def named(self, command: str) -> Agent:
-        """The agent of a command, with the permissions of this run."""
-        return registry.find_agent(command, self.rows, self.settings.permissions)
+        """The agent of a command, with the permissions of this run. One that cannot be
+        kept to editing has all of them behind a prefix, which confines it."""
+        agent = registry.find_agent(command, self.rows, self.settings.permissions)
+        if self.settings.wrap[0] and agent.permissions not in agent.row["permissions"]:
+            return replace(agent, permissions="full")
+        return agent
 
     @property
     def fallback(self) -> Agent | None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from _ralph import files, text
+from _ralph import files, gone, text
 from _ralph.agents import registry
 from _ralph.agents.prompt import compile_prompt, render_message
 from _ralph.agents.registry import Agent
@@ -66,7 +66,8 @@ def require_agent(
 
 
 def require_plan(settings: Settings) -> list[str]:
-    """BadInput for a template of prompts or commit messages that cannot be rendered."""
+    """Warnings of keys and options that are gone. BadInput for a template of prompts or
+    commit messages that cannot be rendered."""
     where = f"{settings.paths.prd.name}: commit"
     for task in settings.plan.tasks:
         if not task.passed:
@@ -79,7 +80,7 @@ def require_plan(settings: Settings) -> list[str]:
             f"to start from"
         )
     compile_prompt(template)
-    return []
+    return [*settings.options.warnings, *gone.keys_in(settings.plan)]
 
 
 def require_branch(git: Git, branch: Branch) -> None:

@@ -19,7 +19,7 @@ from _ralph.agents import registry
 from _ralph.agents.registry import Agent
 from _ralph.checks import opening
 from _ralph.checks.hooks import message_for
-from _ralph.checks.places import prepare_workspace, setup_failed
+from _ralph.checks.places import setup_failed
 from _ralph.checks.results import Results
 from _ralph.checks.running import Checked, Job, run_checks
 from _ralph.checks.view import View
@@ -87,7 +87,7 @@ def examine(
         echo(f"\n{found}; fix that, then run `ralph doctor` again")
         return Exit.USAGE
     echo(f"\nno errors, {text.count(warnings, 'warning')} (-v says what is fine)")
-    echo(f"to start it: {summary.command_line('run', options.prd, options.words)}")
+    echo(f"to start it: {summary.command_line('run', options.prd)}")
     echo(f"every night: `crontab -e`, with this line\n{crontab_line(options)}")
     return Exit.COMPLETE
 
@@ -99,8 +99,6 @@ def crontab_line(options: Options) -> str:
     words = [program, "run"]
     if program.endswith(".py"):
         words.insert(0, sys.executable)
-    if "RALPH_PRD" in os.environ:
-        words += ["--prd", str(options.prd)]
     if not options.until:
         words += ["--until", "07:00"]
     words += [word for word in sys.argv[2:] if word not in _DOCTORS_OWN]
@@ -259,7 +257,7 @@ def try_checks(loop: Loop, plan: Plan) -> Checked:
 
 
 def _places(loop: Loop) -> Findings:
-    """Setup in every place, and every check in the clean room, as a run does them."""
+    """Setup and every check in the clean room, as a run does them."""
     if layout.running(loop.paths):
         return  # they would disturb the loop
     yield "trying", "setup and every check, as a run would; that can take minutes"
@@ -272,7 +270,6 @@ def _places(loop: Loop) -> Findings:
         why, red = "", checked.red_setup
         if not red:
             why = _refused(loop, commit)
-            red = _make_workspaces(loop, commit)
     if red:
         yield "error", setup_failed(red)
         return
@@ -280,11 +277,8 @@ def _places(loop: Loop) -> Findings:
         shared := opening.shared_python(loop.places, loop.plan, loop.paths.room)
     ):
         yield "error", shared
-    where = str(loop.paths.workspace())
-    if loop.settings.jobs > 1:
-        where += f" to work-{loop.settings.jobs}"
     green = "; setup is green there" if loop.plan.setup else ""
-    yield "ok", f"agents work in {where}, checks run in {loop.paths.room}{green}"
+    yield "ok", f"checks run in {loop.paths.room}{green}"
     for result in checked.checks:
         yield _judged(loop, result)
     yield from _warnings(no_proofs(loop.plan, checked))
@@ -313,20 +307,6 @@ def _refused(loop: Loop, commit: str) -> str:
     return ""
 
 
-def _make_workspaces(loop: Loop, commit: str) -> CheckResult | None:
-    """Make the workspaces, if no cut-off run left work there: the first `setup` that is
-    red, if any."""
-    if loop.history.open_starts:
-        return None
-    tree = loop.git.tree(commit)
-    for number in range(1, loop.settings.jobs + 1):
-        place = loop.places.workspace(number)
-        red = prepare_workspace(loop.places, place, tree, commit, "doctor")
-        if red:
-            return red
-    return None
-
-
 def no_proofs(plan: Plan, checked: Checked) -> list[str]:
     """A warning of tasks whose own checks are all green before the work."""
     green = {result.command for result in checked.checks if result.ok}
@@ -335,11 +315,9 @@ def no_proofs(plan: Plan, checked: Checked) -> list[str]:
         commands = {check.command for check in task.checks}
         if commands and commands <= green:
             ids.append(task.id)
-    if len(ids) == 1:
-        return [f"{ids[0]}: its own check is green already, so it proves nothing"]
     if ids:
         names = text.few(ids)
-        return [f"{names}: their own checks are green already, so they prove nothing"]
+        return [f"own checks are green already, so they prove nothing: {names}"]
     return []
 
 
@@ -398,7 +376,7 @@ def _agent(loop: Loop, agent: Agent) -> Findings:
         yield "warning", f"of {agent.command} {sees}: {first}"
     if loop.places.here:
         program = shutil.which(agent.program)
-        yield "ok", f"{agent.command} at {program}{_version(run, agent)}"
+        yield "ok", f"{agent.command} at {program}{_version(loop, agent)}"
         yield from _billed(loop, agent, *registry.credentials(agent, os.environ))
 
 
@@ -441,10 +419,6 @@ def _version(loop: Loop, agent: Agent) -> str:
 
 
 def _permissions(loop: Loop, agent: Agent) -> Findings:
-    loose = set(agent.words) & set(agent.row["permissions"].get("full", []))
-    if agent.permissions != "full" and loose:
-        gives = f"{' '.join(loose)} gives it full permissions"
-        yield "warning", f"{gives}; use --full-permissions instead"
     if agent.name in loop.plan.settings.get("agents", {}):
         runs = shlex.join(agent.row["argv"])
         yield "warning", f"the plan itself defines it; read what it runs: {runs}"
@@ -523,11 +497,7 @@ def _probed(agent: Agent, result: AgentResult, env: Mapping[str, str]) -> Findin
             return "warning", f"{said}, by the login in {login}"
         return "ok", said
     if result.outcome is Outcome.LIMITED:
-        until = ""
-        if result.reset:
-            until = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(result.reset))
-        waits = "a run waits until then"
-        return "warning", f"{who}, is limited{until}: {result.reason}; {waits}"
+        return "warning", f"{who}, is limited: {result.reason}; a run waits until then"
     advice = "log it in as this user, or fix what it says, then try again"
     for key in agent.row.get("keys", []):
         if key in os.environ:

@@ -23,7 +23,7 @@ from _ralph.model import Check, CheckResult
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal
 from _ralph.state import layout, lock
-from _ralph.state.options import Options, require_network
+from _ralph.state.options import Options
 from _ralph.state.records import Landed
 
 
@@ -99,8 +99,6 @@ def _land_each(
 ) -> int:
     """Land each branch in turn, alone on its plan, also after one that did not land;
     the exit status. Where one does not, all is as it was."""
-    landed: list[str] = []
-    failed: list[str] = []
     code: int = Exit.COMPLETE
     proved: list[Check] = []  # what landed must stay green beside what lands after it
     for name, prd in wanted:
@@ -110,21 +108,12 @@ def _land_each(
                 loop.run_id = run_id
                 _make_ready(loop, onto)
                 proved = _land(loop, name, proved)
-            landed.append(name)
         except StopNow:
             raise
         except RalphError as error:
             view.line(f"! {name} did not land on {onto.name}: {error}", color="yellow")
-            failed.append(name)
             if code != Exit.PERSON:
                 code = error.exit
-    if len(wanted) > 1:
-        parts = []
-        if landed:
-            parts.append(f"on {onto.name}: {', '.join(landed)}")
-        if failed:
-            parts.append(f"not on {onto.name}: {', '.join(failed)}")
-        view.last(" | ".join(parts), failed=bool(failed))
     return code
 
 
@@ -135,7 +124,6 @@ def _make_ready(loop: Loop, onto: Branch) -> None:
     loop.branch = replace(onto, git=git, plan=loop.paths.private.name)
     loop.places.branch = onto.name
     require_git(loop.git)
-    require_network(loop.plan, loop.options)
     freeze_settings(loop.git, loop.paths.private)
     open_prefix(loop.places)
     loop.view.lines(end_left(loop.places))

@@ -8,8 +8,7 @@ import functools
 import os
 import re
 import shlex
-import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -26,6 +25,19 @@ if TYPE_CHECKING:
 
 POSITIVE = click.IntRange(min=1)
 ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
+# The options that are limits, and what each is called in `Limits`.
+_LIMITS = {
+    "jobs": "jobs",
+    "max_iterations": "iterations",
+    "max_attempts": "attempts",
+    "max_hours": "hours",
+    "max_usd": "usd",
+    "max_tokens": "tokens",
+    "max_wait": "max_wait",
+}
+
+
+# ---------------------------------------------------------------- types
 
 
 def duration(value: str) -> float:
@@ -43,67 +55,34 @@ def patience(value: str) -> float:
     return 0.0 if value == "0" else duration(value)
 
 
-def hours(value: str) -> float:
-    """Hours, from a number of them or from a duration: the type of --max-hours."""
-    try:
-        return duration(value if value.strip()[-1:].isalpha() else f"{value}h") / 3600
-    except click.BadParameter:
-        raise click.BadParameter(
-            f"expected hours, such as 8, 8h or 90m, found {value!r}"
-        ) from None
+class Command(click.types.StringParamType):
+    """A command. A program that is named by a path is the one that a person sees from
+    where they stand, and not what the agent finds there in its checkout."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        program, blank, rest = str(super().convert(value, param, ctx)).partition(" ")
+        if "/" in program and os.path.isfile(program):
+            program = shlex.quote(os.path.abspath(program))
+        return f"{program}{blank}{rest}"
 
 
 def known_tasks(
     ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[str]:
     """Ids that a shell may complete; none if there is no plan that can be read."""
-    from pathlib import Path
-
     from _ralph.state import prd
 
     with contextlib.suppress(RalphError, OSError):
+        from pathlib import Path
+
         plan = prd.load(ctx.params.get("prd") or Path("prd.json"))
         return [task.id for task in plan.tasks if task.id.startswith(incomplete)]
     return []
 
 
-def for_people(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command that is refused inside an attempt: an agent may not steer the loop that
-    runs it."""
-
-    @functools.wraps(command)
-    def called(**given: Any) -> Any:
-        if os.environ.get("RALPH_RUN_ID"):
-            name = click.get_current_context().info_name
-            raise BadInput(
-                f"`ralph {name}` is for people: it is refused inside an attempt"
-            )
-        return command(**given)
-
-    return called
-
-
-def with_meant(error: click.ClickException) -> click.ClickException:
-    """The error, with the option that was meant where somebody named a task or a plan
-    without it."""
-    found = re.search(r"unexpected extra arguments? \((\S+)", error.message)
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    if found and context:
-        name = found[1].rstrip(")")
-        option = "--prd" if os.path.isfile(name) else "--task"
-        if any(option in one.opts for one in context.command.params):
-            return click.UsageError(
-                f"{error.message}; is `{option} {name}` meant?", context
-            )
-    return error
-
-
-def was_given(name: str) -> bool:
-    """Whether an option was given, by hand or by a variable."""
-    return (
-        click.get_current_context().get_parameter_source(name)
-        is not ParameterSource.DEFAULT
-    )
+# ---------------------------------------------------------------- options
 
 
 class FilePath(click.Path):
@@ -119,45 +98,24 @@ class FilePath(click.Path):
 
 PRD = click.option(
     "--prd",
-    envvar="RALPH_PRD",
     type=FilePath(dir_okay=False),
     default="prd.json",
     show_default=True,
     help="The plan. progress.txt is next to it.",
 )
-
-
-class Command(click.types.StringParamType):
-    """A command; a variable holds one, with its blanks. A program that is named by a
-    path is the one that a person sees from where they stand, and not what the agent
-    finds there in its checkout."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        program, blank, rest = str(super().convert(value, param, ctx)).partition(" ")
-        if "/" in program and os.path.isfile(program):
-            program = shlex.quote(os.path.abspath(program))
-        return f"{program}{blank}{rest}"
-
-    def split_envvar_value(self, rv: str) -> list[str]:
-        return [rv]
-
-
 AGENT = click.option(
     "--agent",
     metavar="CMD",
     type=Command(),
     multiple=True,
-    help="The agent: claude, 'aider --model sonnet', or any command that reads a prompt. Repeat it to "
-    "move to the next one after each failed attempt.",
+    help="The agent: claude, 'aider --model sonnet', or any command that reads a prompt. "
+    "Repeat it to move to the next one after each failed attempt.",
 )
 CHECK = click.option(
     "--check",
     "checks",
     metavar="CMD",
     multiple=True,
-    allow_from_autoenv=False,
     help="A check: a command that must exit with 0. Can be repeated.",
 )
 TASK = click.option(
@@ -175,38 +133,18 @@ TIMEOUT = click.option(
     show_default=True,
     help="End an agent after this time.",
 )
-SANDBOX = click.option(
-    "--sandbox",
-    type=click.Choice(["bwrap"]),
-    help="Run agents, checks, hooks and setup in bubblewrap.",
-)
 WRAP = click.option(
     "--wrap",
     metavar="WORDS",
-    help="Put these words before agents, checks, hooks and setup: a container, a cluster. {place}, {objects} "
-    "and {id} are filled in.",
+    help="Put these words before agents, checks, hooks and setup: a container, a cluster. "
+    "{place}, {objects} and {id} are filled in.",
 )
 JSON = click.option(
     "--json",
     is_flag=True,
     help="Print one JSON object on stdout; everything else goes to stderr.",
 )
-
-
-def _gone(_ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        from _ralph.state.options import GONE
-
-        raise BadInput(f"{param.opts[0]} {GONE}")
-
-
 RUN_OPTIONS = (
-    *(  # also as variables: without a word, agents would work here
-        click.option(
-            name, hidden=True, help="Gone.", expose_value=False, callback=_gone
-        )
-        for name in ("--launch", "--launch-checks")
-    ),
     click.option(
         "--once",
         is_flag=True,
@@ -219,12 +157,6 @@ RUN_OPTIONS = (
         metavar="N",
         type=click.IntRange(1, 64),
         help="Work on up to N tasks at once.  [default: 1]",
-    ),
-    click.option(
-        "--rooms",
-        metavar="N",
-        type=click.IntRange(1, 64),
-        help="Check up to N candidates at once.  [default: 1]",
     ),
     AGENT,
     click.option(
@@ -255,8 +187,9 @@ RUN_OPTIONS = (
     ),
     click.option(
         "--max-hours",
-        type=hours,
-        help="Stop after this time: a number of hours, or a duration such as 90m.  [default: 12]",
+        metavar="HOURS",
+        type=ABOVE_ZERO,
+        help="Stop after this many hours.  [default: 12]",
     ),
     click.option(
         "--until", metavar="HH:MM", help="Stop at this time of day, such as 07:00."
@@ -275,8 +208,10 @@ RUN_OPTIONS = (
     ),
     click.option(
         "--max-wait",
+        metavar="DURATION",
         type=patience,
-        help="Exit instead of waiting longer for a provider's limit.  [default: 6h]",
+        help="Exit with 75 instead of waiting longer for a provider's limit; with 0, "
+        "instead of waiting at all, for setup too.  [default: 6h]",
     ),
     TIMEOUT,
     click.option(
@@ -293,16 +228,10 @@ RUN_OPTIONS = (
         help="Continue when a subscription starts to bill extra usage.",
     ),
     click.option(
-        "--no-wait",
-        is_flag=True,
-        help="Exit with 75 instead of waiting for a provider or for setup.",
-    ),
-    click.option(
         "--full-permissions",
         is_flag=True,
         help="Let the agent do anything that you can do.",
     ),
-    SANDBOX,
     WRAP,
     click.option(
         "--no-awake", is_flag=True, help="Let the machine sleep during the run."
@@ -310,19 +239,17 @@ RUN_OPTIONS = (
     click.option(
         "--notify",
         metavar="CMD",
-        help="A command that gets JSON on stdin when a task is blocked, and when the run waits or ends.",
-    ),
-    click.option(
-        "--notify-on",
-        type=click.Choice(["passed", "blocked", "waiting", "stopped"]),
-        multiple=True,
-        help="The events of which it is told instead; repeat it for several.",
+        help="A command that gets JSON on stdin when a task passes or is blocked, and "
+        "when the run waits or ends.",
     ),
     JSON,
     click.option("-q", "--quiet", is_flag=True, help="Print only errors."),
     click.option(
         "-v", "--verbose", is_flag=True, help="Print everything that the agent prints."
     ),
+    # Gone, and harmless: they are named, and the run goes on.
+    click.option("--no-wait", is_flag=True, hidden=True),
+    click.option("--notify-on", multiple=True, hidden=True),
 )
 """What `ralph run` takes, and `ralph doctor` with it."""
 TASK_FIELDS = (
@@ -332,7 +259,6 @@ TASK_FIELDS = (
         "acceptanceCriteria",
         metavar="TEXT",
         multiple=True,
-        allow_from_autoenv=False,
         help="What must be true when the task is done. Can be repeated.",
     ),
     click.option("--description", metavar="TEXT", help="What to build, and why."),
@@ -342,7 +268,6 @@ TASK_FIELDS = (
         "dependsOn",
         metavar="ID",
         multiple=True,
-        allow_from_autoenv=False,
         shell_complete=known_tasks,
         help="A task that must pass first. Can be repeated.",
     ),
@@ -352,52 +277,81 @@ TASK_FIELDS = (
 
 def takes(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     """A decorator that gives all of these options to a command, in this order."""
-    return lambda command: functools.reduce(
-        lambda inner, option: option(inner), reversed(options), command
-    )
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
-def run_options(given: Json, *own: str) -> Options:
-    """The command line of `run` or `doctor` as the loop wants it; `own` are the
-    parameters of that command alone."""
+# ---------------------------------------------------------------- what was given
+
+
+def chosen(given: Json) -> Options:
+    """What was given on the command line, as the loop wants it. BadInput for a variable
+    of an option, which is not read any more."""
+
+    from _ralph import gone
     from _ralph.state.options import Options
 
-    limits = {
-        name: given.pop(f"max_{name}")
-        for name in ("iterations", "attempts", "hours", "usd", "tokens")
-    }
-    limits |= {name: given.pop(name) for name in ("jobs", "rooms", "max_wait")}
-    if given["no_wait"]:
+    gone.refuse_variables(os.environ)
+    return Options(**given)
+
+
+def chosen_for_run(given: Json) -> Options:
+    """The same, of a command that takes what `run` takes."""
+    from _ralph import gone
+
+    limits: Json = {}
+    for option, limit in _LIMITS.items():
+        limits[limit] = given.pop(option)
+    warnings = []
+    if given.pop("no_wait"):
         limits["max_wait"] = 0.0
-    words = words_typed(click.get_current_context(), sys.argv[2:], {"prd", *own})
-    return Options(limits=limits, words=words, **given)
+        warnings.append(gone.instead_of("--no-wait"))
+    if given.pop("notify_on"):
+        warnings.append(gone.instead_of("--notify-on"))
+    return chosen({**given, "limits": limits, "warnings": tuple(warnings)})
 
 
-def words_typed(
-    context: click.Context, args: Sequence[str], leave_out: Collection[str]
-) -> tuple[str, ...]:
-    """The options among `args` as a person typed them, then those that a variable gave,
-    without those that set the parameters `leave_out`. They may be used from another
-    folder, so a path is absolute."""
-    typed, _, order = context.command.make_parser(context).parse_args([*args])
-    words: list[str] = []
-    for option in dict.fromkeys([*order, *context.command.params]):
-        name, source = str(option.name), context.get_parameter_source(str(option.name))
-        if (
-            name in leave_out
-            or source is ParameterSource.DEFAULT
-            or not isinstance(option, click.Option)
-        ):
-            continue
-        flag = next((flag for flag in option.opts if flag in args), option.opts[-1])
-        if option.is_flag:
-            words += [flag] * bool(context.params[name])
-            continue
-        given = typed[name] if name in typed else option.value_from_envvar(context)
-        for value in given if isinstance(given, list) else [given]:
-            has_path = isinstance(option.type, (Command, click.Path))
-            words += [
-                flag,
-                str(option.type.convert(value, option, context) if has_path else value),
-            ]
-    return tuple(words)
+def was_given(name: str) -> bool:
+    """Whether an option was given."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is not ParameterSource.DEFAULT
+
+
+def for_people(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command that is refused inside an attempt: an agent may not steer the loop that
+    runs it."""
+
+    @functools.wraps(command)
+    def called(**given: Any) -> Any:
+        if os.environ.get("RALPH_RUN_ID"):
+            name = click.get_current_context().info_name
+            raise BadInput(
+                f"`ralph {name}` is for people: it is refused inside an attempt"
+            )
+        return command(**given)
+
+    return called
+
+
+def with_meant(error: click.ClickException) -> click.ClickException:
+    """The error, with what to do instead of an option that is gone, or with the option
+    that was meant where somebody named a task or a plan without it."""
+    from _ralph import gone
+
+    if isinstance(error, click.NoSuchOption) and error.option_name in gone.OPTIONS:
+        return click.UsageError(gone.instead_of(error.option_name), error.ctx)
+    found = re.search(r"unexpected extra arguments? \((\S+)", error.message)
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if found and context:
+        name = found[1].rstrip(")")
+        option = "--prd" if os.path.isfile(name) else "--task"
+        if any(option in one.opts for one in context.command.params):
+            return click.UsageError(
+                f"{error.message}; is `{option} {name}` meant?", context
+            )
+    return error

@@ -42,7 +42,7 @@ from _ralph.state import edit, jsontext, layout, limits, prd
 from _ralph.state.history import RunHistory
 from _ralph.state.layout import new_log
 from _ralph.state.log import Log
-from _ralph.state.options import Options, is_starter, require_network
+from _ralph.state.options import Options, is_starter
 from _ralph.state.records import Added
 from _ralph.state.summary import spent
 
@@ -163,7 +163,6 @@ def _require_finished(loop: Loop) -> None:
 
 def _make_ready(loop: Loop) -> None:
     """Everything that the planner needs. RalphError if it cannot work or be paid."""
-    require_network(loop.plan, loop.options)
     freeze_settings(loop.git, loop.paths.private)
     # what a run has used is no limit of the planner
     loop.history.this_run = RunHistory()

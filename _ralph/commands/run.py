@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 
 import click
@@ -87,10 +88,12 @@ def _run(
         "stopping after the attempts under way; interrupt again to stop now"
     )
     try:
-        loop = start.begin(options, control, view, run_id)
+        loop, lines = start.begin(options, control, view, run_id)
         clear_room(loop)
         view.named, view.sums = loop.settings.jobs > 1, lambda: _sums(loop)
         view.line(_headline(loop), color="cyan")
+        for line in lines:
+            view.line(line, color="yellow" if line.startswith("! ") else "")
         with kept_awake(not options.no_awake) as spare:
             gc.freeze()  # a collection in a loop would copy all that is known here
             stop = supervise(loop, run_loop, spare)
@@ -117,10 +120,13 @@ def _sums(loop: Loop) -> str:
     loop.log.read()
     used, limit = loop.history.this_run, min(loop.limits.usd, loop.limits.budget_usd)
     parts = [f"{len(loop.plan.passed_ids)} of {len(loop.plan.tasks)} passed"]
+    if loop.asked_to_stop():
+        parts.insert(0, "stopping")
     if used.usd or limit < limits.NONE:
         cost = f"{'at least ' if used.at_least else ''}${used.usd:.2f}"
         parts.append(cost + (f" of ${limit:.2f}" if limit < limits.NONE else ""))
-    parts.append(text.duration(loop.seconds, short=True))
+    lasted = text.duration(loop.seconds, short=True)
+    parts.append(f"{lasted}, limit {text.clock(loop.ends, time.time())}")
     return " | ".join(parts)
 
 

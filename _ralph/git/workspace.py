@@ -30,7 +30,6 @@ from _ralph.git.git import (
 )
 from _ralph.git.snapshot import Changed, leads_out
 from _ralph.model import LEFT_OUT
-from _ralph.process.sandbox import CACHE
 
 _DEEP, _NESTED = os.pathconf("/", "PC_PATH_MAX") - 300, 300
 """Limits of a path: the length of a folder's (the system's, less that of a file's name)
@@ -298,15 +297,13 @@ class Place:
             files.clear(self.root / name)
 
     def remove(self) -> None:
-        """Remove it, what is noted of it, and the cache that it has in a sandbox."""
-        cache = self.index.with_name(CACHE) / self.root.name
+        """Remove it, and what is noted of it."""
         for part in (
             self.stamp,
             self.root,
             self.index,
             self._ignore,
             self._start,
-            cache,
         ):
             files.clear(part)
 

@@ -210,12 +210,13 @@ def begin(loop: Loop, task: Task) -> Begun | None:
             f"iteration {begun.iteration} | {now.id} {now.title} | "
             f"attempt {begun.number} begins",
         )
-    say_begun(loop, begun)
     under_way = [start.iteration for start in loop.history.open_starts.values()]
     trim_logs(loop.paths, under_way)
     for old in loop.paths.logs.glob(f"{begun.name}[.-]*"):
         files.clear(old)  # an older run's would be counted as spent
-    return with_unfinished_work(loop, begun)
+    begun = with_unfinished_work(loop, begun)
+    say_begun(loop, begun)
+    return begun
 
 
 def say_begun(loop: Loop, begun: Begun) -> None:
@@ -224,6 +225,8 @@ def say_begun(loop: Loop, begun: Begun) -> None:
     loop.view.task(task.id)
     title = text.one_line(f"{task.id} {task.title}", 100)
     number = f"attempt {begun.number} of {attempts_at(loop.limits, task)}"
+    if begun.clean:
+        number += ", from a clean start"
     line = f"iteration {begun.iteration} | {title} | {number} | {begun.agent.command}"
     loop.view.line(line, color="cyan")
 
@@ -406,7 +409,7 @@ def note_wait(loop: Loop, agent: Agent) -> None:
     unavailable = loop.agents.unavailable(agent)
     if unavailable.reset == NEVER:
         raise Stop("unavailable", f"the agent cannot run: {unavailable.reason}")
-    if loop.limits.max_wait == 0 or loop.options.once:
+    if not loop.settings.waits:
         raise Stop("limited", f"no attempt can be made now: {unavailable.reason}")
     now, waited = time.time(), loop.history.this_run.waited
     at = min(loop.agents.back_at(agent), loop.ends)

@@ -29,6 +29,7 @@ from _ralph.state.limits import attempts_at
 
 _MADE_OF = (*HOOKS, ".pre-commit-config.yaml")
 """Names of files that commit hooks are made of."""
+KILLED = "its checks killed ralph twice"
 
 
 def make_candidate(loop: Loop, worked: Worked) -> Candidate:
@@ -44,6 +45,10 @@ def make_candidate(loop: Loop, worked: Worked) -> Candidate:
     if made == begun.base:
         return Candidate(worked, tip, tip)
     marked = still_marked(loop.git, worked.tree, begun.conflict.marked)
+    away = kept_away(worked.result)
+    if marked and away:  # nobody has had the chance to resolve it
+        cut_off = Decision(away, worked.result.reason)
+        return Candidate(worked, tip, tip, cut_off)
     if marked:  # the next attempt starts clean
         reason = f"conflict markers are left in {text.few(marked)}"
         failed = Decision(Verdict.FAILED, reason)
@@ -76,7 +81,7 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
     worked, begun = candidate.worked, candidate.worked.begun
     result = worked.result
     if worked.deaths > 1:
-        killed = Decision(Verdict.FAILED, "its checks killed ralph twice")
+        killed = Decision(Verdict.FAILED, KILLED)
         return Examined(candidate, candidate.tip, killed, result)
     if candidate.decision:
         return Examined(candidate, candidate.commit, candidate.decision, result)

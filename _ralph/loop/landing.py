@@ -13,7 +13,7 @@ from _ralph.git.branch import Moved
 from _ralph.loop.branch import tip_of
 from _ralph.loop.loop import Loop
 from _ralph.loop.stages import Examined
-from _ralph.model import COUNTED, CheckResult, Judgement, Plan, Task, Verdict
+from _ralph.model import COUNTED, CheckResult, Judgement, Plan, Task, Verdict, task_key
 from _ralph.state import edit
 from _ralph.state.history import TaskHistory, entry_digest
 from _ralph.state.limits import attempts_at, spent_by
@@ -82,6 +82,7 @@ def note(loop: Loop, examined: Examined) -> None:
             mark_passed(loop, record)
     loop.view.lines(said_at_the_end(record))
     loop.view.verdict(record, spent(examined.result))
+    loop.view.task("")
     event = "passed" if examined.passed else "blocked" if blocked else ""
     if event:
         loop.pending.append((event, blocked or decision.reason, begun.task.id))
@@ -167,26 +168,26 @@ def set_back_claim(loop: Loop, examined: Examined) -> list[str]:
 
 def block(loop: Loop, task: Task, reason: str) -> None:
     """Block a task in the plan, if it is still there and open."""
-    now = loop.plan.task_with(task.key)
+    now = task_now(loop.plan, task.id, task.title)
     if now and not now.passed and now.blocked is None:
         loop.mark(lambda plan: edit.set_blocked(plan, now, reason))
 
 
 def mark_passed(loop: Loop, record: AttemptEnded) -> None:
     """Mark the task of a verdict as passed, if that is by all of its checks."""
-    task = task_of(loop.plan, record)
+    task = task_now(loop.plan, record.task, record.title)
     if task is None or task.passed:
         return
     if all(check.command in record.checks for check in task.checks):
         loop.mark(lambda plan: edit.set_passed(plan, task, True))
 
 
-def task_of(plan: Plan, record: AttemptEnded) -> Task | None:
-    """The task that a verdict is about: a person may have given it another title or id
-    meanwhile."""
-    same = [task for task in plan.tasks if task.key == record.key]
-    retitled = [task for task in plan.tasks if task.id == record.task and task.checks]
-    moved = [task for task in plan.tasks if task.title == record.title]
+def task_now(plan: Plan, id: str, title: str) -> Task | None:
+    """The task that was worked under this id and title: a person may have given it
+    another one meanwhile."""
+    same = [task for task in plan.tasks if task.key == task_key(id, title)]
+    retitled = [task for task in plan.tasks if task.id == id and task.checks]
+    moved = [task for task in plan.tasks if task.title == title]
     for found in (same, retitled, moved):
         if len(found) == 1:
             return found[0]

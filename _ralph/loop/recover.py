@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from _ralph.errors import Exit
-from _ralph.loop.claim import RANDOM, id_of_task
+from _ralph.loop.claim import RANDOM, id_of_task, set_aside, with_unfinished_work
+from _ralph.loop.examine import KILLED
 from _ralph.loop.landing import mark_passed, restore_marks
 from _ralph.loop.loop import Loop
 from _ralph.loop.stages import Begun, Worked
@@ -32,13 +33,16 @@ def recover(loop: Loop) -> list[Worked]:
         if start.id in landed:
             note_passed(loop, begun, landed[start.id])
             continue
+        deaths = loop.deaths if begun.worker == loop.number else 0
         worked = collect_again(loop, begun)
+        if worked is None and deaths > 1:
+            set_aside(loop, begun, Verdict.SET_ASIDE, KILLED)
+            continue
         if worked is None:
             close(loop, begun)
             continue
         said = "an attempt was cut off; what it left is checked first"
         loop.view.line(f"{begun.task.id}: {said}")
-        deaths = loop.deaths if begun.worker == loop.number else 0
         found.append(replace(worked, by_person=by_person, deaths=deaths))
     if loop.number == 1:
         with loop.plan_locked():
@@ -70,8 +74,7 @@ def begun_of(loop: Loop, start: AttemptBegan) -> Begun:
     agent = loop.agents.agent(task)
     if start.command:
         agent = loop.agents.named(start.command)
-    known = loop.history.of(task)
-    return Begun(
+    begun = Begun(
         task=task,
         agent=agent,
         number=start.attempt,
@@ -80,9 +83,8 @@ def begun_of(loop: Loop, start: AttemptBegan) -> Begun:
         worker=start.worker or 1,
         share=Share(start.share_usd, start.share_tokens),
         base=start.base or loop.first_tip,
-        left=known.left,
-        conflict=known.conflict,
     )
+    return with_unfinished_work(loop, begun)
 
 
 def note_passed(loop: Loop, begun: Begun, commit: str) -> None:

@@ -129,7 +129,7 @@ def _wait_for_judge(loop: Loop, result: AgentResult, tries: int) -> None:
     waited for."""
     now = time.time()
     away = Unavailable(now, result.reset or 0.0, tries, result.reason)
-    if loop.limits.max_wait == 0 or loop.options.once:
+    if not loop.settings.waits:
         raise Stop("limited", f"the judge cannot answer now: {result.reason}")
     until = limits.wait_for(loop.limits, away, tries - 1, now)
     when = text.clock(min(until, loop.ends), now, seconds=True)

@@ -24,7 +24,7 @@ def when_setup_works(loop: Loop, task: str, step: Callable[[], Found]) -> Found:
         try:
             return step()
         except SetupFailed as error:
-            if loop.limits.max_wait == 0 or loop.options.once:
+            if not loop.settings.waits:
                 raise TryLater(str(error)) from None
             why = str(error)
         until = time.time() + seconds

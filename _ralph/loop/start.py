@@ -39,9 +39,12 @@ def look(
     return made(options, paths, plan, control, view, "")
 
 
-def begin(options: Options, control: Control, view: View, run_id: str) -> Loop:
+def begin(
+    options: Options, control: Control, view: View, run_id: str
+) -> tuple[Loop, list[str]]:
     """What the loops of a run work with: plan and history read, all that can be known
-    before the first check looked at, the branch made. Under the run's lock."""
+    before the first check looked at, the branch made; and lines for a person. Under
+    the run's lock."""
     paths = locate(options.prd)
     journal = Journal(paths.progress)
     notices = journal.open()
@@ -57,15 +60,13 @@ def begin(options: Options, control: Control, view: View, run_id: str) -> Loop:
     # Before git: by it the locks are known that a power cut leaves
     note_plan(paths, loop.branch.name)
     loop.first_tip, said = loop.branch.open(history.branch)
-    for line in (*notices, *said):
-        view.line(line)
-    for warning in dict.fromkeys(warnings):
-        view.line(f"! {warning}", color="yellow")
+    lines = [*notices, *said]
+    lines += [f"! {warning}" for warning in dict.fromkeys(warnings)]
     if history.run is None:  # one that crashed continues with its own limits
         history.this_run = RunHistory()
         loop.check_is_due = history.unchecked > 0
     loop.carried = history.this_run.seconds
-    return loop
+    return loop, lines
 
 
 def require_all(loop: Loop) -> list[str]:

@@ -52,7 +52,7 @@ class Supervisor:
     run_loop: RunLoop
     spare: frozenset[int] = frozenset()  # other children of ours
     children: dict[int, Child] = field(default_factory=dict)
-    deaths: Counter[tuple[int, str, bool]] = field(default_factory=Counter)
+    deaths: Counter[tuple[str, bool]] = field(default_factory=Counter)
     first: Stop | None = None  # why the run ends
     late: float = 0.0  # when (monotonic) a loop that was told to stop now is killed
 
@@ -226,10 +226,13 @@ class Supervisor:
             return
         self.loop.log.read()
         start = ""
+        place = (f"loop {child.number}", in_room)
         for one in self.loop.history.open_starts.values():
             if (one.worker or 1) == child.number:
                 start = one.id
-        place = (child.number, start, in_room)
+                place = (start, in_room)
+                if in_room:  # its checks can do it again under another id
+                    place = (f"attempt {one.attempt} at {one.key}", in_room)
         self.deaths[place] += 1
         times = self.deaths[place]
         if times > 1 and not (start and in_room and times < 3):

@@ -62,7 +62,7 @@ class Terminal(View):
         self._patience = _PATIENCE
         self.line(words, color="yellow" if failed else "green")
         if failed and self._level < 0:
-            pass
+            complain(words)
 
     def ended(self, number: int) -> None:
         """Forget a loop that has ended."""

@@ -8,8 +8,8 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,9 +37,6 @@ class Noted:
     root: Path  # the working tree around it
     common: Path  # the git folder around it
     branch: str = ""  # on which its work lands, if one is known
-    words: list[str] = field(
-        default_factory=list
-    )  # the options of its last run; only in the private folder
 
     @property
     def paths(self) -> Paths:
@@ -125,27 +122,17 @@ def paths_of(root: Path, common: Path, path: Path) -> Paths:
     )
 
 
-def note_plan(
-    paths: Paths, branch: str = "", words: Sequence[str] | None = None
-) -> None:
-    """Leave a note on this plan, for `ralph land`, `clean`, `status` and `report`:
-    where it is, the branch on which its work lands, and the options of its last run;
-    what is not given is as it was noted before."""
+def note_plan(paths: Paths, branch: str = "") -> None:
+    """Leave a note on this plan, for `ralph land` and `clean`: where it is, and the
+    branch on which its work lands; as noted before, if none is given."""
     here = Noted(paths.prd, paths.root, paths.private.parent.parent)
     before = noted(paths.private) or here
-    note = replace(
-        here,
-        branch=branch or before.branch,
-        words=before.words if words is None else [*words],
-    )
+    note = replace(here, branch=branch or before.branch)
     if paths.places.is_symlink():  # an agent can have put it there
         paths.places.unlink()
     paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for path, kept in (
-        (paths.private / NOTE, note),
-        (paths.places / NOTE, replace(note, words=[])),
-    ):
-        data = json.dumps(as_json(kept)).encode()
+    data = json.dumps(as_json(note)).encode()
+    for path in (paths.private / NOTE, paths.places / NOTE):
         if files.read_regular(path) != data:
             files.atomic_write(files.clear(path), data, 0o600)
 
@@ -166,12 +153,6 @@ def _read(kind: type[Kind], path: Path) -> Kind | None:
         return made(kind, entry)
     except (ValueError, RecursionError):
         return None
-
-
-def last_words(paths: Paths) -> list[str]:
-    """The options of the last run, for what `status` and `report` say of going on."""
-    note = noted(paths.private)
-    return note.words if note else []
 
 
 def places_folder() -> Path:

@@ -14,6 +14,8 @@ from _ralph.state.history import History, TaskHistory, Unavailable
 
 BLOCKED_AT_ONCE = 3
 """That many tasks blocked in a row end a run in which nothing has passed."""
+STUCK = 6
+"""That many end any run."""
 BACKOFF = (60.0, 330.0, 1800.0)
 """Seconds to wait after the first, the second and all later refusals by a provider that
 names no reset."""
@@ -51,8 +53,7 @@ class Limits:
     until: float = NONE  # unix time
     usd: float = NONE
     tokens: float = NONE
-    max_wait: float = 6 * 3600.0  # seconds
-    stuck: int = 6  # tasks blocked in a row
+    max_wait: float = 6 * 3600.0  # seconds; 0: no wait, for setup neither
     budget_usd: float = NONE  # for the plan's life, like that of tokens
     budget_tokens: float = NONE
 
@@ -121,7 +122,7 @@ def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop 
     for what, over in reached.items():
         if over:
             return Stop("limit", f"limit reached: {what}")
-    allowed = limits.stuck if run.passed else min(limits.stuck, BLOCKED_AT_ONCE)
+    allowed = STUCK if run.passed else BLOCKED_AT_ONCE
     if run.blocked_in_a_row >= allowed:
         return Stop("stuck", f"stuck: {text.count(allowed, 'task')} blocked in a row")
     return None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from _ralph import gone
 from _ralph.errors import BadInput
 from _ralph.files import resource
 from _ralph.model import Json, Paths, Plan
@@ -33,26 +34,16 @@ class Options:
     agent_timeout: float = 3600.0
     idle_timeout: float = 1200.0
     branch: str | None = None
-    no_wait: bool = False
     allow_overage: bool = False
     full_permissions: bool = False
-    sandbox: str | None = None
     wrap: str | None = None
     no_awake: bool = False
     notify: str | None = None
-    notify_on: tuple[str, ...] = ()
     json: bool = False
     quiet: bool = False
     verbose: bool = False
-    words: tuple[str, ...] = ()
-    """All of it, as a command line."""
-
-
-GONE = (
-    "is gone since version 0.3: --wrap, or `wrap` in the plan, runs agents and checks in a container or on a "
-    "cluster; for another machine, run the whole plan there (see docs/many.md)"
-)
-"""What there is in place of `launch`."""
+    warnings: tuple[str, ...] = ()
+    """Of options that are gone."""
 
 
 def load_plan(paths: Paths, options: Options) -> Plan:
@@ -68,31 +59,21 @@ def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
     """The plan, validated, with the checks of the command line. BadInput if nothing
     could prove a task."""
     plan = validated(plan, options)
-    if "launch" in plan.top or any(
-        "launch" in task.raw for task in plan.tasks
-    ):  # else it would run here
-        raise BadInput(f"{paths.prd.name}: `launch` {GONE}")
     if is_starter(plan):
         raise BadInput(
             f"{paths.prd.name} has only the example that `ralph init` wrote; edit it, or: "
             f"ralph plan brief.md, or: ralph add 'TITLE' --check 'COMMAND'"
         )
-    require_network(plan, options)
     if (unproved := prd.unproved(plan)) and not options.judge:
         raise BadInput(_no_checks(paths, plan, unproved, options.prd))
     return plan
 
 
-def require_network(plan: Plan, options: Options) -> None:
-    """BadInput if the plan forbids the network and there is no sandbox to enforce
-    it."""
-    if plan.settings.get("network") is False and not options.sandbox:
-        raise BadInput(f"{plan.path.name}: network: false needs --sandbox bwrap")
-
-
 def validated(plan: Plan, options: Options) -> Plan:
-    """The plan, validated against the schema, with the checks of the command line."""
+    """The plan, validated against the schema, with the checks of the command line.
+    BadInput for a key that is gone and confined agents."""
     prd.validate(plan)
+    gone.keys_in(plan)
     return replace(
         plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check")
     )
@@ -123,10 +104,9 @@ def _no_checks(paths: Paths, plan: Plan, unchecked: list[str], given: Path) -> s
         if len(unchecked) == len(plan.tasks)
         else f"{unchecked[0]} has none"
     )
-    hints = "".join(f"\n{hint}" for hint in prd.misspelt(plan))
     return (
         f"{paths.prd.name}: there are no checks, so nothing could prove that a task is done "
         f"({which}). {source}:\n\n"
         f"    {command_line('run', given, words)}\n\n"
-        f'or write them under "checks" in {paths.prd.name}{hints}'
+        f'or write them under "checks" in {paths.prd.name}'
     )

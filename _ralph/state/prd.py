@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import graphlib
 import json
 import re
 import shlex
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from _ralph import files, text
+from _ralph import files, gone, text
 from _ralph.errors import BadInput
 from _ralph.git.patterns import normal
 from _ralph.model import Check, Json, Plan, Setup, Task, TaskLimits
@@ -28,9 +28,8 @@ SETTINGS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("fallback", "judge", "planner", "prompt", "commit"), (str,)),
     **dict.fromkeys(("limits", "budget", "agents"), (dict,)),
     **dict.fromkeys(("agent", "protect", "keep"), (list, str)),
-    "notifyOn": (list,),
     **dict.fromkeys(("setup", "wrap"), (str, dict)),
-    **dict.fromkeys(("network", "allowOverage"), (bool,)),
+    "allowOverage": (bool,),
 }
 
 STATE_KEYS = {
@@ -43,7 +42,8 @@ STATE_KEYS = {
 _PLAN_KEYS = {
     *SETTINGS,
     *ALIASES["tasks"],
-    *ALIASES["branch"],
+    "branchName",
+    *gone.KEYS,
     "checks",
     "project",
     "description",
@@ -62,16 +62,18 @@ _TASK_KEYS |= {
     "agent",
     "limits",
     "notes",
-    *_DIALECTS["not misspelt"],
 }
-_OF_THE_PLAN = {*SETTINGS} - {
-    "agent",
-    "limits",
-    "prompt",
-    "commit",
-}  # the last two are words of other tools
 _SETTINGS_ONLY = _PLAN_KEYS - {"description"} | {*ALIASES["gates"], "$schema"}
 TASK_LIMITS = tuple(field.name for field in fields(TaskLimits))
+_KNOWN: dict[str, set[str]] = {
+    "plan": _PLAN_KEYS | {*ALIASES["project"], *ALIASES["gates"], "$schema", "notes"},
+    "task": _TASK_KEYS,
+    "check": {"name", "run", "timeout", "once", "results"},
+    "limits": {*_DIALECTS["limits"]},
+    "budget": {"usd", "tokens"},
+    "task limits": {*TASK_LIMITS},
+}
+"""The keys that are known, by where they stand."""
 
 
 def load(path: Path) -> Plan:
@@ -126,7 +128,7 @@ def _plan(data: Any, source: str, path: Path) -> Plan:
         project=text.one_line(
             str(_get(top, "project") or path.resolve().parent.name), 80
         ),
-        branch=_get(top, "branch", str) or None,
+        branch=_get(top, "branchName", str) or None,
         checks=parse_checks(_get(top, "checks", list) or [], f"{path.name}: checks"),
         setup=_setup(settings["setup"]),
         settings={key: value for key, value in settings.items() if value is not None},
@@ -135,7 +137,8 @@ def _plan(data: Any, source: str, path: Path) -> Plan:
 
 def validate(plan: Plan) -> None:
     """Check the whole document against prd.schema.json; BadInput names the first wrong
-    places."""
+    places, or a key that is nearly a known one."""
+    _refuse_misspelt(plan)
     _validate(plan.data, plan.path.name)
 
 
@@ -165,21 +168,44 @@ def _validate(data: Any, name: str) -> None:
         raise BadInput("\n".join(lines) + more)
 
 
-def _near(key: str, keys: Iterable[str]) -> list[str]:
-    """The one of the `keys` keys that another is a misspelling of, if there is one;
-    camelCase wins."""
+def _refuse_misspelt(plan: Plan) -> None:
+    """BadInput for a key that is nearly one that is known where it stands."""
+    name = plan.path.name
+    _check_keys(plan.top, "plan", name)
+    _check_keys(plan.top.get("limits"), "limits", f"{name}: limits")
+    _check_keys(plan.top.get("budget"), "budget", f"{name}: budget")
+    for check in plan.top.get("checks") or []:
+        _check_keys(check, "check", f"{name}: checks")
+    for task in plan.tasks:
+        where = f"{name}: {text.one_line(task.id, 60)}"
+        _check_keys(task.raw, "task", where)
+        _check_keys(task.raw.get("limits"), "task limits", f"{where}: limits")
+        for check in task.raw.get("checks") or []:
+            _check_keys(check, "check", f"{where}: checks")
+
+
+def _check_keys(entry: Any, kind: str, where: str) -> None:
+    for key in entry if isinstance(entry, dict) else []:
+        if meant := _meant(key, kind):
+            found = text.one_line(repr(key), 60)
+            raise BadInput(f"{where}: {found} is unknown; is {meant!r} meant?")
+
+
+@functools.cache  # a long plan has the same few keys in each task
+def _meant(key: str, kind: str) -> str:
+    """The known key that `key` is nearly; empty if it is one, or there is none, and for
+    a word that goes on after it (`blockedBy`, `completed_at`): that means another
+    thing."""
     import difflib
 
-    spelt = {
-        name.replace("_", "").lower(): name
-        for name in sorted(keys, key=lambda name: not name.islower())
-    }
-    return [
-        spelt[name]
-        for name in difflib.get_close_matches(
-            key.replace("_", "").lower(), spelt, 1, 0.8
-        )
-    ]
+    known = _KNOWN[kind]
+    if key in known:
+        return ""
+    for close in difflib.get_close_matches(key, known, 1, 0.85):
+        rest = key.removeprefix(close)
+        if rest == key or rest[0].islower():
+            return close
+    return ""
 
 
 class _WrongType(BadInput):
@@ -245,43 +271,6 @@ def open_questions(plan: Plan) -> list[tuple[str, str]]:
                 (question, text.one_line(str(parts.get("proposal") or ""), 500))
             )
     return asked
-
-
-def misspelt(plan: Plan) -> Iterator[str]:
-    """A line for each key of the plan or of its tasks that is not read where it stands,
-    but looks like one that is read, there or elsewhere."""
-    yield from _misspelt({"the plan": plan.top}, _PLAN_KEYS)
-    yield from _misspelt({task.id: task.raw for task in plan.tasks}, _TASK_KEYS)
-
-
-def _misspelt(objects: dict[str, Json], keys: set[str]) -> Iterator[str]:
-    every = keys | _PLAN_KEYS
-    for key in dict.fromkeys(
-        key for raw in objects.values() for key in raw if key not in keys
-    ):
-        names = [name for name, raw in objects.items() if key in raw]
-        said = f"{text.few(names)} {'has' if len(names) == 1 else 'have'} {text.one_line(repr(key), 60)}"
-        if place := _right_place(key, in_task=keys is _TASK_KEYS):
-            yield f"{said}, which is not read there; it belongs to {place}"
-        for meant in _near(key, every) if key not in every and not place else []:
-            of = "" if meant in keys else " of the plan"
-            yield f"{said}, which is not read; is {meant!r}{of} meant?"
-
-
-def _right_place(key: str, in_task: bool) -> str:
-    """Where a key belongs that is read elsewhere than in a task or, else, in the plan;
-    or nothing. Tasks of other loops count `attempts`."""
-    word = key.replace("_", "").lower()
-    limit = word.removeprefix("max")
-    if word == "timeout":
-        return "a check" + ", or as 'minutes' to the task's 'limits'" * in_task
-    if limit in (TASK_LIMITS if in_task else _DIALECTS["limits"]) and not (
-        in_task and word == "attempts"
-    ):
-        return f"{'the task' if in_task else 'the plan'}'s 'limits', as {limit!r}"
-    if in_task and key in _OF_THE_PLAN:
-        return "the plan"
-    return "a task" if not in_task and key == "allow" else ""
 
 
 # ---------------------------------------------------------------- how it is read

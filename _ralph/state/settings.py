@@ -42,6 +42,11 @@ class Settings:
         return "full" if self.options.full_permissions else "edit"
 
     @property
+    def waits(self) -> bool:
+        """Whether it waits at all for a provider, or for setup."""
+        return self.limits.max_wait > 0 and not self.options.once
+
+    @property
     def prompt(self) -> Path:
         """The template of prompts: the person's own, if there is one."""
         named = self.options.prompt or self.plan.settings.get("prompt")

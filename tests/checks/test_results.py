@@ -77,11 +77,16 @@ def test_nothing_is_known_where_something_else_changed_but_what_own_checks_said_
     results.built = "tip"
     results.save()
     other = Results.read(results.path, "run", "other", tree_of)
-    assert other.missing("tip", [A]) == [A] and (other.built, other.accepted) == ("", set())
+    assert other.missing("tip", [A]) == [A] and (other.built, other.accepted) == (
+        "",
+        set(),
+    )
     assert other.own == results.own
     assert not Results.read(results.path, "next", "valid", tree_of).own
     other.save()
-    assert Results.read(results.path, "run", "valid", tree_of).missing("tip", [A]) == [A]
+    assert Results.read(results.path, "run", "valid", tree_of).missing("tip", [A]) == [
+        A
+    ]
 
 
 DAMAGE = [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"run": "run", "valid": "valid", "said": [{}]}', b'{"run": "run", "valid": 1}']  # fmt: skip

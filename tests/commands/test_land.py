@@ -86,7 +86,7 @@ def test_several_branches_land_in_turn_and_again_is_done(two: Repo) -> None:
     )
     assert two.git("status", "--porcelain", "-uno") == ""
     assert tip(two, "HEAD^2") == tip(two, "ralph/y")
-    assert said.splitlines()[-1].endswith("on main: ralph/x, ralph/y")
+    assert "ralph/x landed on main" in said and "ralph/y landed on main" in said
     before = tip(two)
     code, said = land(two, *plans("y", "x"))
     assert code == 0 and "ralph/x is in main already" in said and tip(two) == before
@@ -118,9 +118,7 @@ def test_those_that_are_green_alone_and_red_together(repo: Repo) -> None:
             if f"! ralph/{name} did not land on main" in line
         ]
         assert "failed with exit 1" in line and Path(line.rpartition(" ")[2]).is_file()
-    assert said.splitlines()[-1].endswith(
-        "on main: ralph/x, ralph/z | not on main: ralph/y, ralph/w"
-    )
+    assert "ralph/x landed on main" in said and "ralph/z landed on main" in said
     assert repo.git("status", "--porcelain", "-uno") == ""
 
 

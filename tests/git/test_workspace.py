@@ -21,18 +21,18 @@ from typing import Any
 import pytest
 
 from _ralph import files
+from _ralph.checks.places import Places
+from _ralph.checks.view import View
 from _ralph.errors import BadInput, StopNow
 from _ralph.git import patterns, snapshot, workspace
 from _ralph.git.git import Git, freeze_settings
 from _ralph.git.snapshot import Entry, restore
 from _ralph.git.workspace import Place, Start, changes
-from _ralph.state.options import Options
-from _ralph.checks.places import Places
-from _ralph.state.settings import Settings
-from _ralph.checks.view import View
 from _ralph.model import Setup
 from _ralph.process.process import Control
 from _ralph.state import layout, limits, prd
+from _ralph.state.options import Options
+from _ralph.state.settings import Settings
 from tests.conftest import Repo, within
 
 

@@ -185,11 +185,11 @@ def test_where_both_are_away_the_sooner_is_waited_for_and_none_means_5(
 ) -> None:
     say = speaker(repo, MODELS)
     plan(repo, OWN, agent=f"{say} refused", fallback=f"{say} limited")
-    done = repo.ralph("run", "--no-wait")
+    done = repo.ralph("run", "--max-wait", "0")
     assert done.returncode == 75 and calls(repo) == ["T1 refused", "T1 limited"]
     plan(repo, OWN, agent=f"{say} limited", fallback=f"{say} refused", project="second")
     assert (
-        repo.ralph("run", "--no-wait").returncode == 75
+        repo.ralph("run", "--max-wait", "0").returncode == 75
     )  # and not 5: the first comes back
     plan(
         repo,
@@ -299,7 +299,7 @@ if rung == 'refused'"""
         "--max-wait",
         "12h",
         "--max-hours",
-        "8s",
+        "0.0022",
         first=LOOKS_OFTEN,
     )
     assert done.returncode == 3 and len(repo.records("wait")) == 1

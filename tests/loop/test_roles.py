@@ -11,7 +11,7 @@ import pytest
 from _ralph.loop.roles import objections
 from _ralph.model import Task
 from tests.conftest import Repo
-from tests.scripts import LIMIT, ROW, speaker
+from tests.scripts import LIMIT, NEVER_STUCK, ROW, speaker
 
 WORK = "P('T1.txt').write_text('work\\n'); (OUT / 'worked').open('a').write('x')"
 TASK: dict[str, Any] = {
@@ -132,10 +132,11 @@ NO_YES = [
 def test_whatever_is_no_clear_yes_is_a_no(repo: Repo) -> None:
     """A task each, behind one that the judge agrees with."""
     answers = [f"print('''{YES}''')", *NO_YES]
-    repo.plan(*[TASK] * len(answers), limits={"attempts": 1, "stuck": 99})
+    repo.plan(*[TASK] * len(answers), limits={"attempts": 1})
     worker = repo.agent("P('T1.txt').write_text(task)")
     judge = repo.agent(f"exec({answers!r}[int(task[1:]) - 1])", "judge")
-    code, _, printed = repo.run(worker, "--judge", judge, "--agent-timeout", "2s")
+    words = ("--judge", judge, "--agent-timeout", "2s")
+    code, _, printed = repo.run(worker, *words, first=NEVER_STUCK)
     assert (code, repo.passed()) == (4, ["T1"]), printed
     assert repo.verdicts() == ["T1 passed", *(f"T{n} failed" for n in range(2, 7))]
 
@@ -153,9 +154,9 @@ def test_a_judge_that_is_limited_is_asked_again_later_and_the_work_not_done_agai
     judge = speaker(repo, f"(OUT / 'argv').write_text(' '.join(sys.argv)); n = OUT / 'n'; n.open('a').write('x')\nprint('''{LIMIT}''' if n.stat().st_size < 3 else {yes!r})")  # fmt: skip
     worker = f"{repo.agent(WORK)}"
     for _ in range(2):
-        code, summary, _ = repo.run(worker, "--judge", judge, "--no-wait")
+        code, summary, _ = repo.run(worker, "--judge", judge, "--max-wait", "0")
         assert (code, summary["tasks"][0]["attempts"]) == (75, 0)
-    code, summary, _ = repo.run(worker, "--judge", judge, "--no-wait")
+    code, summary, _ = repo.run(worker, "--judge", judge, "--max-wait", "0")
     assert (code, repo.passed(), summary["usd"]) == (0, ["T1"], 0.5)
     assert repo.read("../worked") == "x"
     assert repo.read("../argv").endswith("--read")
@@ -245,13 +246,13 @@ def test_work_that_waited_for_the_judge_is_judged_on_what_was_committed_meanwhil
     repo.plan(TASK, agents={"speaker": ROW})
     yes = json.dumps({"type": "result", "is_error": False, "result": YES, "usage": {}})
     judge = speaker(repo, f"n = OUT / 'n'; n.open('a').write('x')\n(OUT / 'saw').write_text(' '.join(sorted(os.listdir('.'))))\nprint('''{LIMIT}''' if n.stat().st_size < 2 else {yes!r})")  # fmt: skip
-    assert repo.run(repo.agent(WORK), "--judge", judge, "--no-wait")[0] == 75
+    assert repo.run(repo.agent(WORK), "--judge", judge, "--max-wait", "0")[0] == 75
     repo.git("switch", "-q", "ralph/p")
     repo.write("mine.txt", "a person's\n")
     repo.git("add", "mine.txt")
     repo.git("commit", "-qm", "mine")
     repo.git("switch", "-q", "main")
-    code, _, printed = repo.run(repo.agent(WORK), "--judge", judge, "--no-wait")
+    code, _, printed = repo.run(repo.agent(WORK), "--judge", judge, "--max-wait", "0")
     assert (code, repo.commits()) == (0, ["T1: task 1", "mine"]), printed
     assert repo.read("../worked") == "x" and {"T1.txt", "mine.txt"} <= {
         *repo.read("../saw").split()

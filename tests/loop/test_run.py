@@ -10,48 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from _ralph.loop.run import Run
 
 from _ralph.errors import BadInput
 from _ralph.loop import settings as module
-from _ralph.state.options import Options, load_plan
-from _ralph.loop.run import Run
 from _ralph.state import edit
 from _ralph.state.layout import logs_folder, new_log, trim_logs
+from _ralph.state.options import Options, load_plan
 from tests.conftest import Repo
 
 Opened = Callable[..., Run]
-
-
-@pytest.mark.parametrize("where", ["plan", "task"])
-def test_a_plan_whose_agents_would_work_elsewhere_does_not_run_here(
-    repo: Repo, where: str
-) -> None:
-    """Versions before 0.3 ran agents behind the prefix `launch`."""
-    launch = {"launch": "ssh node7"}
-    repo.plan(
-        {"checks": ["true"], **(launch if where == "task" else {})},
-        **(launch if where == "plan" else {}),
-    )
-    for command in ("run", "doctor"):
-        done = repo.ralph(command, "--agent", repo.agent("(OUT / 'began').touch()"))
-        said = done.stdout + done.stderr
-        assert (
-            done.returncode == 2
-            and "prd.json: `launch` is gone since version 0.3: --wrap" in said
-        ), said
-    assert not (repo.outside / "began").exists()
-
-
-@pytest.mark.parametrize("option", ["--launch", "--launch-checks"])
-def test_nor_does_a_run_that_is_told_to_work_elsewhere(repo: Repo, option: str) -> None:
-    repo.plan({"checks": ["true"]})
-    typed = repo.ralph("run", "--agent", "true", option, "ssh node7")
-    repo.env[f"RALPH_RUN_{option[2:].replace('-', '_').upper()}"] = "ssh node7"
-    for done in (typed, repo.ralph("run", "--agent", "true")):
-        assert (
-            done.returncode == 2
-            and f"{option} is gone since version 0.3: --wrap" in done.stderr
-        )
 
 
 @pytest.mark.parametrize(
@@ -67,7 +35,7 @@ def test_nor_does_a_run_that_is_told_to_work_elsewhere(repo: Repo, option: str) 
         (
             {"tasks": [{"title": "a", "checks": ["true"]}], "network": False},
             {},
-            "needs --sandbox",
+            "`network` is gone: --wrap",
         ),
         (
             {"tasks": [{"id": "a", "title": "a", "checks": ["true"]}]},

@@ -98,7 +98,7 @@ def test_an_attempt_may_finish_on_paid_extra_usage_and_the_next_does_not_begin(
     plan(repo, {"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
     work = "P(os.environ['RALPH_TASK_ID'] + '.txt').touch()"
     say = speaker(repo, f"{work}; print('''{overage(3600)}'''); print('''{RESULT}''')")
-    code, summary, printed = repo.run(say, "--no-wait")
+    code, summary, printed = repo.run(say, "--max-wait", "0")
     assert (code, summary["stop"], repo.passed()) == (75, "limited", ["T1"])
     assert (
         "the provider bills extra usage" in printed
@@ -140,11 +140,11 @@ def test_extra_usage_stays_known_whoever_ends_after_it_was_seen(repo: Repo) -> N
         repo,
         f"print('''{overage(3600)}''') if task == 'T1' else time.sleep(1.5); {work}",
     )
-    code, _, printed = repo.run(say, "--jobs", "2", "--no-wait")
+    code, _, printed = repo.run(say, "--jobs", "2", "--max-wait", "0")
     assert (code, repo.passed(), len(repo.records("start"))) == (75, ["T1", "T2"], 2), (
         printed
     )
-    assert "extra usage" in repo.run(say, "--no-wait")[1]["reason"]
+    assert "extra usage" in repo.run(say, "--max-wait", "0")[1]["reason"]
 
 
 def test_extra_usage_that_a_killed_attempt_saw_is_known(repo: Repo) -> None:
@@ -157,7 +157,7 @@ def test_extra_usage_that_a_killed_attempt_saw_is_known(repo: Repo) -> None:
     repo.wait_for("../seen")
     process.kill()
     process.communicate(timeout=30)
-    code, summary, _ = repo.run(say, "--no-wait")
+    code, summary, _ = repo.run(say, "--max-wait", "0")
     assert (code, len(repo.records("start"))) == (75, 1) and "extra usage" in summary[
         "reason"
     ]
@@ -178,7 +178,7 @@ def test_extra_usage_is_that_of_the_judge_where_its_provider_bills_it(
         judge=say,
     )
     code, _, printed = repo.run(
-        other, "--no-wait", "--fallback", repo.agent(work, "plain")
+        other, "--max-wait", "0", "--fallback", repo.agent(work, "plain")
     )
     assert (code, repo.passed(), len(repo.records("start"))) == (75, ["T1"], 1), printed
     plan = {
@@ -187,7 +187,7 @@ def test_extra_usage_is_that_of_the_judge_where_its_provider_bills_it(
         if key != "judge"
     }
     repo.write("prd.json", json.dumps(plan))
-    assert repo.run(other, "--no-wait")[0] == 0
+    assert repo.run(other, "--max-wait", "0")[0] == 0
 
 
 def test_a_limited_attempt_with_tokens_and_no_price_is_a_limit_and_no_wrong_use(
@@ -196,7 +196,7 @@ def test_a_limited_attempt_with_tokens_and_no_price_is_a_limit_and_no_wrong_use(
     plan(repo, {"checks": ["false"]})
     limited = json.dumps({**json.loads(LIMIT), "usage": {"input_tokens": 900}})
     code, summary, printed = repo.run(
-        speaker(repo, f"print({limited!r})"), "--max-usd", "5", "--no-wait"
+        speaker(repo, f"print({limited!r})"), "--max-usd", "5", "--max-wait", "0"
     )
     assert (code, summary["stop"]) == (75, "limited")
     assert "$0" not in printed.partition("\n")[2] + repo.read("progress.txt"), (
@@ -210,7 +210,7 @@ def test_retries_are_shown_by_run_and_by_plan(repo: Repo) -> None:
         repo.program("../speaker", f"echo '{again}'; echo '{again}'; echo '{LIMIT}'")
     )
     plan(repo, {"checks": ["false"]})
-    printed = repo.run(say, "--no-wait")[2]
+    printed = repo.run(say, "--max-wait", "0")[2]
     assert printed.count("  the provider does not answer, attempt 3 of 10\n") == 1
     repo.write("../brief.md", "A greeting.")
     done = repo.ralph("plan", "../brief.md", "--planner", say, "--force")
@@ -223,7 +223,7 @@ def test_retries_are_shown_by_run_and_by_plan(repo: Repo) -> None:
 def test_a_limit_costs_no_attempt_and_ends_with_75_when_not_waiting(repo: Repo) -> None:
     plan(repo, {"checks": ["false"]}, limits={"attempts": 1})
     say = speaker(repo, f"print('''{LIMIT}''')")
-    for words in (["--no-wait"], ["--once"]):
+    for words in (["--max-wait", "0"], ["--once"]):
         code, summary, _ = repo.run(say, *words)
         assert (code, summary["stop"], summary["tasks"][0]["state"]) == (
             75,
@@ -243,7 +243,7 @@ def test_a_wait_is_a_record_and_ends_with_the_runs_time_or_a_signal(repo: Repo) 
     plan(repo, {"checks": ["false"]})
     say = speaker(repo, f"print('''{LIMIT}''')")
     code, summary, _ = repo.run(
-        say, "--max-hours", "5s", "--notify", f"cat >> {repo.outside}/told"
+        say, "--max-hours", "0.0014", "--notify", f"cat >> {repo.outside}/told"
     )
     assert (code, summary["stop"]) == (3, "limit")
     assert len(repo.records("wait")) == 1
@@ -265,16 +265,16 @@ def test_a_deadline_in_silence_is_a_limit_and_one_with_words_is_an_attempt(
 ) -> None:
     plan(repo, {"checks": ["false"]})
     silent = speaker(repo, "time.sleep(3600)")
-    assert repo.run(silent, "--agent-timeout", "1s", "--no-wait")[0] == 75
-    assert repo.run(silent, "--idle-timeout", "1s", "--no-wait")[0] == 75
+    assert repo.run(silent, "--agent-timeout", "1s", "--max-wait", "0")[0] == 75
+    assert repo.run(silent, "--idle-timeout", "1s", "--max-wait", "0")[0] == 75
     event = (
         '{"type":"assistant","message":{"content":[{"type":"text","text":"thinking"}]}}'
     )
     talker = speaker(repo, f"print('''{event}''', flush=True); time.sleep(3600)")
     assert (
-        repo.run(talker, "--idle-timeout", "1s", "--no-wait", "--max-iterations", "1")[
-            0
-        ]
+        repo.run(
+            talker, "--idle-timeout", "1s", "--max-wait", "0", "--max-iterations", "1"
+        )[0]
         == 3
     )
     assert repo.verdicts() == ["T1 limited", "T1 limited", "T1 timed-out"]
@@ -385,7 +385,7 @@ def test_one_task_that_is_denied_does_not_end_the_run_and_three_in_a_row_do(
     plan(
         repo,
         *[{"checks": [f"test -f T{i}.txt"]} for i in range(1, 7)],
-        limits={"attempts": 1, "stuck": 9},
+        limits={"attempts": 1},
     )
     denials = [{"tool_name": "Bash", "tool_input": {"command": "make x"}}]
     denied = json.loads(RESULT) | {"permission_denials": denials}
@@ -446,7 +446,7 @@ def test_a_reset_that_is_over_is_none(repo: Repo) -> None:
     past = json.dumps({"type": "rate_limit_event", "rate_limit_info": info})
     plan(repo, {"checks": ["test -f x"]})
     say = speaker(repo, f"print('''{past}'''); print('''{LIMIT}'''); sys.exit(1)")
-    done = repo.ralph("run", "--agent", say, "--no-wait")
+    done = repo.ralph("run", "--agent", say, "--max-wait", "0")
     assert (done.returncode, len(repo.records("verdict"))) == (
         75,
         1,
@@ -456,5 +456,5 @@ def test_a_reset_that_is_over_is_none(repo: Repo) -> None:
 def test_paid_extra_usage_with_a_reset_that_is_over_still_counts(repo: Repo) -> None:
     plan(repo, {"checks": ["false"]})
     say = speaker(repo, f"print('''{overage(-5)}'''); print('''{RESULT}''')")
-    assert repo.run(say, "--no-wait")[0] == 75
+    assert repo.run(say, "--max-wait", "0")[0] == 75
     assert len(repo.records("verdict")) == 1

@@ -26,7 +26,7 @@ HOLDS = 'while [ "$1" != tail ]; do shift; done; exec "$@"'
 @pytest.fixture
 def repo(repo: Repo) -> Repo:
     """One whose runs hold off sleep, as they do where nobody says otherwise."""
-    del repo.env["RALPH_RUN_NO_AWAKE"]
+    repo.awake = True
     return repo
 
 

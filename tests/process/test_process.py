@@ -24,9 +24,9 @@ from tests.scripts import (
     MAKES,
     WAYS,
     kinds,
+    loop_of,
     own,
     until,
-    worker_of,
 )
 
 
@@ -195,7 +195,7 @@ def test_a_worker_that_hears_no_term_is_killed_all_the_same(repo: Repo) -> None:
     first = "from _ralph.loop import worker\nworker._STOP_DEADLINE = 1"
     process = start_with(repo, first, repo.agent("P('half').touch()" + HANGS))
     repo.wait_for("../hanging")
-    os.kill(worker_of(process), signal.SIGSTOP)
+    os.kill(loop_of(process), signal.SIGSTOP)
     process.terminate()
     assert process.wait(20) == 143
     assert repo.alive() == []

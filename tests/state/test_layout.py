@@ -152,16 +152,6 @@ def test_a_stop_is_for_one_run(paths: Paths) -> None:
     )
 
 
-def test_the_words_of_the_last_run_are_for_this_person_alone(paths: Paths) -> None:
-    paths.private.mkdir(parents=True)
-    assert layout.last_words(paths) == []
-    layout.note_plan(paths, "ralph/x", ["--notify", "post TOKEN"])
-    layout.note_plan(paths)
-    assert layout.last_words(paths) == ["--notify", "post TOKEN"]
-    assert (paths.private / layout.NOTE).stat().st_mode & 0o77 == 0
-    assert b"TOKEN" not in (paths.places / layout.NOTE).read_bytes()
-
-
 def test_a_task_that_a_person_unblocked_starts_over(paths: Paths) -> None:
     plan = prd.load(paths.prd)
     record = AttemptEnded(

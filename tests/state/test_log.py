@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _ralph.loop.jobs import Attempt
 
 from _ralph import text
 from _ralph.agents.registry import PLAIN, Agent
 from _ralph.errors import BadInput
-from _ralph.loop.jobs import Attempt
 from _ralph.loop.landing import record_lines
 from _ralph.model import AgentResult, CheckResult, Outcome, Plan, Task, Tokens, Verdict
 from _ralph.state import prd

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo
+from tests.scripts import NEVER_STUCK
 from tests.whole.test_gate import DEADLINE, lay, must, owner, runs
 from tests.whole.test_runners import CLEAN, GO, MOCHA, NODE, RUST, Runner, py
 
@@ -200,7 +201,6 @@ def cargo(*tests: str) -> Files:
     return {"Cargo.toml": RUST.files["Cargo.toml"] + own, "none.rs": "fn main() {}\n"}
 
 
-NEVER_STUCK = "from _ralph.state import limits; limits.BLOCKED_AT_ONCE = 99"
 RUNS = '[target."cfg(all())"]\nrunner = {}\n'
 RUST_CHEATS = {
     "no harness": Cheat(
@@ -289,9 +289,7 @@ def test_what_turns_tests_off_is_red_and_its_honest_twin_green(
             **{n: c for cheat in cheats.values() for n, c in cheat.honest.items()},
         }
     ]
-    owner.plan(
-        *[{"checks": [own]}] * len(does), **plan, limits={"attempts": 2, "stuck": 99}
-    )
+    owner.plan(*[{"checks": [own]}] * len(does), **plan, limits={"attempts": 2})
     _, _, said = owner.run(
         owner.agent(writes(does)), timeout=DEADLINE, first=NEVER_STUCK
     )

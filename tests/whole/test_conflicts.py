@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import Repo, sample
 from tests.oracle import landed
-from tests.scripts import MEET
+from tests.scripts import MEET, RESULT, SOON, limited_for, plan, speaker
 from tests.whole.test_night import MAKES, own
 
 ADDS_A_LINE = """
@@ -224,3 +224,36 @@ def test_markers_that_an_agent_leaves_are_red_and_the_next_attempt_starts_clean(
         "conflict markers are left in T1.txt" in printed
         and repo.read("../found") == "mine\n"
     )
+
+
+ENDS = {
+    "its loop is killed": "os.kill(os.getppid(), 9)\n    time.sleep(60)",
+    "its provider is limited": f"print({limited_for(1)})\n    sys.exit(1)",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_markers_that_an_agent_had_no_time_for_stay_for_the_next_attempt(
+    repo: Repo, end: str
+) -> None:
+    with_tree(repo)
+    plan(repo, {"checks": ["grep -q good T1.txt"]}, limits={"attempts": 1})
+    deed = person(repo, commits("T1.txt", "mine"))
+    agent = speaker(
+        repo,
+        f"""
+with (OUT / 'turns').open('a') as turns: turns.write('x')
+turn = (OUT / 'turns').stat().st_size
+if turn == 1: {deed}
+if turn == 2:
+    {ENDS[end]}
+if turn == 3: (OUT / 'found').write_text(P('T1.txt').read_text())
+P('T1.txt').write_text('good')
+print({RESULT!r})
+""",
+    )
+    code, _, printed = repo.run(agent, first=SOON)
+    limited = "interrupted" if "killed" in end else "limited"
+    verdicts = ["T1 conflict", f"T1 {limited}", "T1 passed"]
+    assert (code, repo.verdicts()) == (0, verdicts), printed
+    assert "<<<<<<< " in repo.read("../found") and "mine" in repo.read("../found")

@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -25,6 +24,8 @@ from tests.oracle import (
     still_running,
     told,
 )
+from tests.scripts import NEVER_STUCK
+from tests.test_bwrap import changed, needs_bwrap
 from tests.whole import deeds
 from tests.whole.deeds import Deed, source
 
@@ -308,7 +309,7 @@ def outcomes(
     }
     repo.plan(
         *({"checks": commands} for commands in checks.values()),
-        limits={"attempts": 1, "stuck": 99, "iterations": 999},
+        limits={"attempts": 1, "iterations": 999},
         **top,
     )
     agent = repo.agent(SCRIPT.format(deeds=done_by, checks=checks, here=here)).replace(
@@ -323,7 +324,7 @@ def outcomes(
         "30s",
         *words,
         timeout=900,
-        first=first,
+        first=NEVER_STUCK + first,
     )
     assert done.returncode in (0, 4) and "Traceback" not in done.stderr, (
         done.returncode,
@@ -454,38 +455,18 @@ def elsewhere() -> Iterator[Repo]:
             left.unlink()
 
 
-def no_sandbox() -> str:
-    """Why bubblewrap cannot be used here, or nothing."""
-    if not shutil.which("bwrap"):
-        return "bwrap is not on PATH"
-    probe = [
-        "bwrap",
-        "--ro-bind",
-        "/",
-        "/",
-        "--dev",
-        "/dev",
-        "--proc",
-        "/proc",
-        "--unshare-pid",
-        "true",
-    ]
-    done = subprocess.run(probe, capture_output=True, text=True)
-    return done.stderr.strip() or "bwrap does not work here" if done.returncode else ""
-
-
-@pytest.mark.skipif(bool(no_sandbox()), reason=no_sandbox())
+@needs_bwrap
 def test_ways_out_of_the_workspace_are_shut_in_the_sandbox() -> None:
+    """Where the project is in the person's home folder, as it mostly is."""
+
+    def at_home(repo: Repo) -> None:
+        repo.env["HOME"] = str(repo.outside)
+
     with elsewhere() as repo:
-        words = ("--sandbox", "bwrap")
-        Path(repo.env["HOME"], ".cache").mkdir(parents=True)
-        wrong = outcomes(
-            repo,
-            some(OUTSIDE, 4),
-            *words,
-            here=False,
-            python=os.path.realpath(sys.executable),
-        )
+        words = changed(repo, "read_only", "agent.py")
+        python = os.path.realpath(sys.executable)
+        ways = some(OUTSIDE, 4)
+        wrong = outcomes(repo, ways, *words, here=False, before=at_home, python=python)
         assert_none(wrong)
 
 

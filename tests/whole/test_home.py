@@ -19,6 +19,7 @@ from tests.oracle import (
     subjects,
     told,
 )
+from tests.scripts import NEVER_STUCK
 from tests.whole import deeds
 from tests.whole.deeds import Deed, source
 
@@ -269,7 +270,7 @@ def test_home_is_as_it_was_and_nothing_passed(repo: Repo, what: str) -> None:
     repo.plan(
         *({"id": task, "checks": [f"grep -q good {task}.txt"]} for task in tasks),
         protect=["tests/**", "conftest.py"],
-        limits={"attempts": 1, "stuck": 99},
+        limits={"attempts": 1},
     )
     plan = json.loads(repo.read("prd.json"))
     before, had, remote = home_of(repo), objects(repo), repo.git("ls-remote", "origin")
@@ -277,7 +278,7 @@ def test_home_is_as_it_was_and_nothing_passed(repo: Repo, what: str) -> None:
 
     began = time.monotonic()
     words = ("run", "-q", "--agent", agent, "--agent-timeout", "20s")
-    done = repo.ralph(*words, timeout=150, first=LITTLE_GRACE)
+    done = repo.ralph(*words, timeout=150, first=NEVER_STUCK + LITTLE_GRACE)
     took = time.monotonic() - began
     assert done.returncode == 4 and "Traceback" not in done.stderr, (
         done.returncode,

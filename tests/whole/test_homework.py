@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo
-from tests.scripts import MAKES, own
+from tests.scripts import MAKES, NEVER_STUCK, own
 
 CHECK = "PYTHONPATH=. python3 -B tests/check_{}.py"
 WORK = "P(f'{task}.py').write_text('price = 3\\n')"
@@ -58,7 +58,7 @@ def plan(repo: Repo, number: int, attempts: int, **more: Any) -> None:
     repo.plan(
         *tasks,
         protect=["tests/**", "conftest.py"],
-        limits={"attempts": attempts, "stuck": 99},
+        limits={"attempts": attempts},
     )
 
 
@@ -86,7 +86,8 @@ def test_a_cheat_does_not_pass_and_stands_in_the_record(shop: Repo) -> None:
     """A task each; one before and one behind them work."""
     plan(shop, len(CHEATS) + 2, attempts=1)
     code, _, printed = shop.run(
-        deeds(shop, [WORK, *(script for script, _ in CHEATS.values()), WORK])
+        deeds(shop, [WORK, *(script for script, _ in CHEATS.values()), WORK]),
+        first=NEVER_STUCK,
     )
     assert code == 4, printed
     first, *tasks, last = [f"T{number}" for number in range(1, len(CHEATS) + 3)]
@@ -193,10 +194,11 @@ def test_no_claim_makes_a_task_pass_by_checks_that_are_green_anyway(repo: Repo) 
     repo.plan(
         *[{}] * (len(LIES) + 1),
         checks=["test -f a.txt"],
-        limits={"attempts": 1, "stuck": 99},
+        limits={"attempts": 1},
     )
     code, _, printed = repo.run(
-        repo.agent(f"exec({[MAKES, *LIES.values()]!r}[int(task[1:]) - 1])")
+        repo.agent(f"exec({[MAKES, *LIES.values()]!r}[int(task[1:]) - 1])"),
+        first=NEVER_STUCK,
     )
     assert (code, repo.passed()) == (4, ["T1"]), printed
     state = (

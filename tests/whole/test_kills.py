@@ -1,4 +1,4 @@
-"""kill -9 of the worker, of the loop, of both: what it costs, and what it does not."""
+"""kill -9 of a loop, of the supervisor, of both: what it costs, and what it does not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.oracle import (
     nothing_runs_within,
     still_running,
 )
-from tests.scripts import HANGS, kinds, once, paid, runs, worker_of
+from tests.scripts import HANGS, kinds, loop_of, once, paid, runs
 from tests.whole.deeds import source
 from tests.whole.test_home import VANDALS
 
@@ -47,7 +47,7 @@ def ralphs(repo: Repo) -> list[psutil.Process]:
     return sorted(found, key=lambda process: (process.create_time(), process.pid))
 
 
-def test_work_that_was_green_when_the_worker_died_is_not_paid_for_again(
+def test_work_that_was_green_when_its_loop_died_is_not_paid_for_again(
     repo: Repo,
 ) -> None:
     """What the workspace holds goes through the room before another agent is
@@ -77,7 +77,7 @@ def test_interruptions_that_are_not_in_a_row_block_nothing(repo: Repo) -> None:
     ]
 
 
-def test_a_worker_that_is_stopped_ends_at_the_agents_deadline(repo: Repo) -> None:
+def test_a_loop_that_is_stopped_ends_at_the_agents_deadline(repo: Repo) -> None:
     repo.plan(
         {"checks": ["test -f T1.txt"]},
         {"checks": ["test -f T2.txt"]},
@@ -98,14 +98,14 @@ HUNG = "\nif {once}:\n    {leaves}\n    P({outside!r}, 'on').touch()\n    time.s
     "how",
     sample(
         [
-            "the loop",
-            "the worker and the loop",
+            "the supervisor",
+            "a loop and the supervisor",
             "everything of ralph's, the youngest first",
         ],
         2,
     ),
 )
-def test_a_killed_loop_leaves_nothing_and_the_next_start_goes_on(
+def test_a_killed_supervisor_leaves_nothing_and_the_next_start_goes_on(
     repo: Repo, how: str
 ) -> None:
     repo.plan(
@@ -113,7 +113,7 @@ def test_a_killed_loop_leaves_nothing_and_the_next_start_goes_on(
         limits={"attempts": 1},
     )
     leaves = (
-        LEAVES if how == "the loop" else LEAVES.replace("env -i ", "")
+        LEAVES if how == "the supervisor" else LEAVES.replace("env -i ", "")
     )  # as docs/isolation.md says
     leaves = leaves.replace("\n", "\n    ")
     first = f"task == 'T2' and {once(repo, 'hung')}"
@@ -124,16 +124,16 @@ def test_a_killed_loop_leaves_nothing_and_the_next_start_goes_on(
     repo.wait_for("../on")
     halves = ralphs(repo)
     assert halves and halves[0].pid == process.pid
-    for half in {"the loop": halves[:1], "the worker and the loop": halves}.get(
+    for half in {"the supervisor": halves[:1], "a loop and the supervisor": halves}.get(
         how, halves[::-1]
     ):
         half.suspend()
-    for half in {"the loop": halves[:1], "the worker and the loop": halves}.get(
+    for half in {"the supervisor": halves[:1], "a loop and the supervisor": halves}.get(
         how, halves[::-1]
     ):
         half.kill()
     process.communicate(timeout=10)
-    if how == "the loop":  # what is left of ralph hears of it
+    if how == "the supervisor":  # what is left of ralph hears of it
         assert nothing_runs_within(repo, 3), still_running(repo)
     home = repo.read("prd.json"), repo.verdicts()
     time.sleep(0.3)
@@ -149,7 +149,7 @@ def test_a_killed_loop_leaves_nothing_and_the_next_start_goes_on(
     )
 
 
-def test_a_worker_that_is_killed_as_it_looks_at_what_a_dead_run_left(
+def test_a_loop_that_is_killed_as_it_looks_at_what_a_dead_run_left(
     repo: Repo,
 ) -> None:
     """It reads the work through a filter of the repository, which kills it the first
@@ -182,11 +182,11 @@ def test_a_worker_that_is_killed_as_it_looks_at_what_a_dead_run_left(
     assert (code, repo.passed()) == (0, ["T1"]) and (
         repo.outside / "killing"
     ).exists(), printed
-    assert repo.verdicts() == ["T1 interrupted", "T1 passed"]
+    assert (repo.verdicts(), paid(repo)) == (["T1 passed"], ["T1"])
 
 
-@pytest.mark.parametrize("who", ["the loop", "everything"])
-def test_a_loop_that_is_killed_while_checks_run(repo: Repo, who: str) -> None:
+@pytest.mark.parametrize("who", ["the supervisor", "everything"])
+def test_a_supervisor_that_is_killed_while_checks_run(repo: Repo, who: str) -> None:
     """The agent had ended; its work is still there, and is checked first."""
     out = repo.outside
     away = "" if sys.platform == "darwin" else "setsid "  # as `kinds` says
@@ -201,7 +201,7 @@ def test_a_loop_that_is_killed_while_checks_run(repo: Repo, who: str) -> None:
         process.kill()
     process.communicate(timeout=10)
     if (
-        who == "the loop"
+        who == "the supervisor"
     ):  # else nobody is left to end what a check had begun; the next start finds it
         assert nothing_runs_within(repo, 3), still_running(repo)
     assert repo.passed() == [] and repo.verdicts() == []
@@ -210,8 +210,8 @@ def test_a_loop_that_is_killed_while_checks_run(repo: Repo, who: str) -> None:
     assert nothing_runs_within(repo, 3), still_running(repo)
 
 
-def test_a_worker_that_is_killed_by_a_check(repo: Repo) -> None:
-    """A check is the agent's code too; three times in a row is enough."""
+def test_a_loop_that_is_killed_by_a_check(repo: Repo) -> None:
+    """A check is the agent's code too; twice in one examination is enough."""
     repo.plan(
         {"checks": ["test -f T1.txt && kill -9 $PPID; sleep 1; false"]},
         {"checks": ["test -f T2.txt"]},
@@ -219,10 +219,21 @@ def test_a_worker_that_is_killed_by_a_check(repo: Repo) -> None:
     )
     code, _, printed = repo.run(repo.agent("P(f'{task}.txt').touch()"), timeout=90)
     assert (code, repo.passed()) == (4, ["T2"]), printed
+    assert repo.verdicts() == ["T1 failed", "T1 failed", "T2 passed"]
+    assert repo.records("verdict")[0]["reason"] == "its checks killed ralph twice"
     assert "Traceback" not in printed and nothing_runs_within(repo, 0.5)
 
 
-def test_a_worker_that_is_killed_during_the_last_check_of_all_checks_again(
+def test_a_loop_that_is_killed_by_a_check_before_an_agent_is_paid(repo: Repo) -> None:
+    repo.plan({"checks": ["kill -9 $PPID; sleep 1"]}, {"checks": ["test -f T2.txt"]})
+    agent = repo.agent(f"{runs(repo)}P(f'{{task}}.txt').touch()")
+    code, summary, printed = repo.run(agent, timeout=90)
+    assert (code, repo.passed(), paid(repo)) == (4, ["T2"], ["T2"]), printed
+    assert "its checks killed ralph twice" in summary["reason"]
+    assert repo.verdicts() == ["T1 interrupted", "T1 set-aside", "T2 passed"]
+
+
+def test_a_loop_that_is_killed_during_the_last_check_of_all_checks_again(
     repo: Repo,
 ) -> None:
     mark = repo.outside / "killed"
@@ -279,16 +290,13 @@ def test_what_a_kill_left_is_checked_for_nothing_and_then_the_agent_works(
     killed.wait(30)
     code, summary, printed = repo.run(agent, "--once")
     assert (code, repo.passed(), paid(repo)) == (0, ["T1"], ["T1", "T1"]), printed
-    assert (
-        "T1: checking what the interrupted attempt left before starting the agent again"
-        in printed
-    )
+    assert "T1: an attempt was cut off; what it left is checked first" in printed
     assert (
         summary["iterations"] == 2
     )  # the one that was cut off, and the one that was paid for now
 
 
-def test_kill_9_of_the_loop_takes_everything_with_it_within_two_seconds(
+def test_kill_9_of_the_supervisor_takes_everything_with_it_within_two_seconds(
     repo: Repo,
 ) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
@@ -305,7 +313,7 @@ def test_kill_9_of_the_loop_takes_everything_with_it_within_two_seconds(
 
 
 @pytest.mark.parametrize("who", ["the agent", "somebody"])
-def test_kill_9_of_the_worker_costs_the_attempt_and_the_night_goes_on(
+def test_kill_9_of_a_loop_costs_the_attempt_and_the_night_goes_on(
     repo: Repo, who: str
 ) -> None:
     """`kill -9 $PPID` by an agent, or a system that is short of memory."""
@@ -319,16 +327,16 @@ def test_kill_9_of_the_worker_costs_the_attempt_and_the_night_goes_on(
     process = repo.start("run", "--no-awake", "--agent", agent)
     repo.wait_for("../hanging")
     if who == "somebody":
-        os.kill(worker_of(process), signal.SIGKILL)
-    assert process.wait(30) == 0
+        os.kill(loop_of(process), signal.SIGKILL)
+    printed, _ = process.communicate(timeout=30)
+    assert process.returncode == 0, printed
     assert repo.alive() == []
     assert repo.verdicts() == ["T1 interrupted", "T1 passed", "T2 passed"]
-    assert (
-        "the worker of this attempt was killed" in repo.records("verdict")[0]["reason"]
-    )
+    assert repo.records("verdict")[0]["reason"] == "the attempt was cut off"
+    assert "! loop 1 was killed; it is started again" in printed
 
 
-def test_a_worker_that_is_killed_three_times_in_a_row_blocks_its_task(
+def test_a_loop_that_is_killed_three_times_in_a_row_blocks_its_task(
     repo: Repo,
 ) -> None:
     repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
@@ -345,7 +353,9 @@ def test_a_worker_that_is_killed_three_times_in_a_row_blocks_its_task(
     assert repo.passed() == ["T2"]
 
 
-def test_loop_and_worker_killed_the_next_start_ends_what_is_left(repo: Repo) -> None:
+def test_supervisor_and_loop_killed_the_next_start_ends_what_is_left(
+    repo: Repo,
+) -> None:
     """But for what left its session, its parents and its environment: docs/isolation.md
     says so."""
     repo.plan({"checks": ["test -f T1.txt"]})
@@ -354,9 +364,9 @@ def test_loop_and_worker_killed_the_next_start_ends_what_is_left(repo: Repo) -> 
         "run", "--no-awake", "--agent", repo.agent("\n".join(deeds) + HANGS)
     )
     repo.wait_for("../hanging")
-    worker = worker_of(process)
+    loop = loop_of(process)
     process.send_signal(signal.SIGSTOP)  # so that neither can act on the other's death
-    os.kill(worker, signal.SIGKILL)
+    os.kill(loop, signal.SIGKILL)
     process.kill()
     process.wait(5)
     assert len(repo.alive()) > len(deeds)

@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import Repo, sample
 from tests.oracle import changed, home_of
-from tests.scripts import MAKES, own
+from tests.scripts import MAKES, NEVER_STUCK, own
 
 OWN = {"title": "caf\u00e9 \u2192 tea", "checks": ["test -f T1.txt"]}
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -287,17 +287,18 @@ def test_what_an_agent_closes_to_its_user_costs_its_attempt_alone(repo: Repo) ->
         {"id": task, "checks": [f"test -f {task}.txt"]} for task in ("FIRST", "LAST")
     )
     closed = [{"id": task, "checks": ["false"]} for task in tasks]
-    repo.plan(first, *closed, last, limits={"attempts": 1, "stuck": 99})
+    repo.plan(first, *closed, last, limits={"attempts": 1})
     (repo.path / "mine").chmod(0)
     closes = "\n".join(
         f"{task}) {deed} ;;" for task, deed in zip(tasks, CLOSED.values(), strict=True)
     )
     script = f"cat > /dev/null; case $RALPH_TASK_ID in\n{closes}\n*) test -f d/f && touch $RALPH_TASK_ID.txt ;;\nesac"
     agent = repo.program("../closes.sh", script)
+    ralph = f"{NEVER_STUCK}\nimport ralph; ralph.main()"
     before = home_of(repo)
     done = shell(
         repo,
-        f"unshare --user --map-user=54321 {sys.executable} -m ralph run -q --agent {agent}",
+        f"unshare --user --map-user=54321 {sys.executable} -c {shlex.quote(ralph)} run -q --agent {agent}",
     )
     failed = [f"{task} failed" for task in tasks]
     assert (done.returncode, repo.verdicts()) == (

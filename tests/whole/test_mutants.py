@@ -16,7 +16,7 @@ import pytest
 from tests.agents.test_costs import night, wrong
 from tests.conftest import Repo, sample
 from tests.loop.test_ladder import MODELS, calls
-from tests.scripts import DESCENDANTS, HANGS, MEET, ROW, speaker, worker_of
+from tests.scripts import DESCENDANTS, HANGS, MEET, ROW, loop_of, speaker
 from tests.whole.test_crash import MUTANTS
 from tests.whole.test_side_by_side_model import CHECKS, NO_CLAIM_TWICE, red_commits
 
@@ -194,7 +194,7 @@ def test_without_the_mark_what_cleared_its_environment_outlives_loop_and_worker(
     agent = repo.agent(f"{DESCENDANTS['cleared environment']}\n{HANGS}")
     process = repo.start("run", "--no-awake", "--agent", agent)
     repo.wait_for("../hanging")
-    worker = worker_of(process)
+    worker = loop_of(process)
     process.send_signal(signal.SIGSTOP)
     os.kill(worker, signal.SIGKILL)
     process.kill()
@@ -410,7 +410,7 @@ def broken_turns(repo: Repo, sabotage: str) -> set[str]:
             limits={"attempts": 2},
             **more,
         )
-        codes.append(repo.ralph("run", "--no-wait", first=sabotage).returncode)
+        codes.append(repo.ralph("run", "--max-wait", "0", first=sabotage).returncode)
         return [line.split()[1] for line in calls(repo)[before:]]
 
     codes: list[int] = []

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT, WHOLE, Repo, sample
-from tests.scripts import RESULT, plan, speaker
+from tests.scripts import NEVER_STUCK, RESULT, plan, speaker
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,7 @@ def test_doing_nothing_is_a_no_op(repo: Repo, name: str) -> None:
     tried.insert(
         1, WORKS
     )  # for where nothing passes the third blocked task is the last
-    limits = {"attempts": 1, "stuck": 99}
+    limits = {"attempts": 1}
     plan(
         repo,
         *({"title": how} for how in tried),
@@ -320,7 +320,7 @@ def test_doing_nothing_is_a_no_op(repo: Repo, name: str) -> None:
         DOES=[ENDINGS[how][0] for how in tried],
     )
     words = ("--agent-timeout", "3s") if "hangs" in tried else ()
-    code, _, said = repo.run(does, "--no-wait", *words)
+    code, _, said = repo.run(does, "--max-wait", "0", *words, first=NEVER_STUCK)
     verdicts = [record["verdict"] for record in repo.records("verdict")]
     assert dict(zip(tried, verdicts, strict=True)) == {
         how: ENDINGS[how][1] for how in tried

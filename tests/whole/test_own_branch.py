@@ -118,7 +118,7 @@ def test_verified_work_waits_while_somebody_sits_on_the_branch(
     the wait."""
     ends, exit = ENDS[how]
     repo.plan(*map(own, ("T1", "T2", "T3")))
-    limit = ["--max-hours", "5s"] if exit == 4 else []
+    limit = ["--max-hours", "0.0014"] if exit == 4 else []
     told = f"cat >> {repo.outside}/told"
     words = (
         "run",

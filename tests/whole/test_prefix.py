@@ -132,7 +132,7 @@ if os.path.exists({str(down)!r}):
     box.write_text(dies + BOX)
     repo.plan(OWN, wrap=words(box))
     agent = repo.agent(f'open("{repo.outside}/paid", "a").write("x")\n{MAKES}')
-    code, summary, printed = repo.run(agent, "--no-wait")
+    code, summary, printed = repo.run(agent, "--max-wait", "0")
     assert code == 75 and "does not answer: cannot connect to the daemon" in printed, (
         printed
     )
@@ -206,12 +206,6 @@ def test_a_program_that_is_only_on_the_other_side_is_found_there(
     repo.plan(OWN)
     code, _, printed = repo.run("coder", "--wrap", wrap)
     assert code == 0, printed
-
-
-def test_it_excludes_the_sandbox(repo: Repo) -> None:
-    repo.plan(OWN)
-    done = repo.ralph("run", "--agent", "true", "--wrap", "env", "--sandbox", "bwrap")
-    assert done.returncode == 2 and "exclude each other" in done.stderr
 
 
 def wait_for(seen: Any, seconds: float = 20.0) -> None:

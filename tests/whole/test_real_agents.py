@@ -41,6 +41,7 @@ from tests.model_server import (
     results_in,
     tools_of,
 )
+from tests.test_bwrap import changed
 
 pytestmark = pytest.mark.agents
 PLAN = """{
@@ -401,7 +402,10 @@ def test_a_task_passes_inside_the_sandbox(name: str, repo: Repo, run: Runner) ->
         pytest.skip(
             "it is installed below /tmp, which is another one inside the sandbox"
         )
-    night = run(name, [hello(repo), Say("done")], "--sandbox", "bwrap")
+    # its settings are below HOME, where a person would name them
+    own = ".claude .claude.json .codex .gemini .config .local .pi"
+    words = (*changed(repo, "writable", own), "--full-permissions")
+    night = run(name, [hello(repo), Say("done")], *words)
     assert night.code == 0, night.printed
     assert repo.landed("hello.txt", "ralph/hello") == "hello\n"
     assert night.summary["tokens"]["input"] > 0
@@ -488,7 +492,7 @@ def test_no_such_model_and_a_wrong_address_end_the_run(
     "name", ["claude", "codex", "gemini", "opencode", "pi"]
 )  # Aider tries for a minute
 def test_a_page_of_a_proxy_is_no_attempt(name: str, repo: Repo, run: Runner) -> None:
-    night = run(name, [Page(200)], "--full-permissions", "--no-wait")
+    night = run(name, [Page(200)], "--full-permissions", "--max-wait", "0")
     assert (night.code, night.verdict["verdict"]) == (75, "limited"), night.printed
 
 
@@ -878,7 +882,12 @@ def test_claude_on_paid_extra_usage_begins_no_second_attempt(
     repo: Repo, run: Runner
 ) -> None:
     night = run(
-        "claude", [on_extra_usage()], "--full-permissions", "--no-wait", **SUBSCRIPTION
+        "claude",
+        [on_extra_usage()],
+        "--full-permissions",
+        "--max-wait",
+        "0",
+        **SUBSCRIPTION,
     )
     assert (night.code, len(night.repo.records("start"))) == (75, 1), night.printed
     assert "--allow-overage" in night.stopped

@@ -202,7 +202,16 @@ def storm(repo: Repo) -> bool:
 def night(repo: Repo, command: str) -> tuple[dict[str, object], int, int]:
     """Start ralph again and again until nothing is left; its last summary, the starts,
     the kills."""
-    words = ("run", "--json", "--no-wait", "--agent", command, "--agent-timeout", "5s")
+    words = (
+        "run",
+        "--json",
+        "--max-wait",
+        "0",
+        "--agent",
+        command,
+        "--agent-timeout",
+        "5s",
+    )
     chance, starts, kills, end = random.Random(SEED), 0, 0, time.monotonic() + PATIENCE
     while time.monotonic() < end:
         starts += 1

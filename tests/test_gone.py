@@ -1,0 +1,112 @@
+"""What version 0.3 had and this one has not: it is named, with what to do instead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import ralph
+from _ralph import gone
+from _ralph.commands import options
+from _ralph.errors import BadInput
+from _ralph.state import prd
+from tests.conftest import Repo
+from tests.scripts import MAKES, own
+
+# One line a case: keys of the plan, keys of its task, the exit status, what is said.
+KEYS: dict[str, tuple[dict[str, Any], dict[str, Any], int, str]] = {
+    "launch": ({"launch": "ssh node7"}, {}, 2, "`launch` is gone: --wrap, or"),
+    "launch of a task": ({}, {"launch": "ssh node7"}, 2, "`launch` is gone: --wrap"),
+    "network": ({"network": False}, {}, 2, "`network` is gone: --wrap 'bwrap.sh {place}'"),
+    "notifyOn": ({"notifyOn": ["passed"]}, {}, 0, "`notifyOn` is gone: the command"),
+    "branch": ({"branch": "mine"}, {}, 0, "`branch` is gone: use branchName"),
+    "limits.stuck": ({"limits": {"stuck": 9}}, {}, 0, "`limits.stuck` is gone: six"),
+}  # fmt: skip
+OPTIONS = {
+    "--launch x": (2, "--launch is gone: --wrap, or `wrap` in the plan"),
+    "--launch-checks x": (2, "--launch-checks is gone: --wrap, or"),
+    "--sandbox bwrap": (
+        2,
+        "--sandbox is gone: --wrap 'bwrap.sh {place}' does the same",
+    ),
+    "--no-wait": (0, "--no-wait is gone: use --max-wait 0"),
+    "--notify-on passed": (0, "--notify-on is gone: the command of --notify is told"),
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("command", ["run", "doctor"])
+def test_a_key_is_named_and_one_that_confined_agents_is_an_error(
+    repo: Repo, key: str, command: str
+) -> None:
+    top, task, exit, said = KEYS[key]
+    repo.plan({**own("T1"), **task}, **top)
+    done = repo.ralph(command, "--agent", repo.agent(MAKES))
+    assert done.returncode == exit, done.stdout
+    assert f"prd.json: {said}" in done.stdout + done.stderr
+    assert repo.passed() == ([] if exit or command == "doctor" else ["T1"])
+
+
+def test_a_key_that_is_gone_is_nothing_for_the_agent(tmp_path: Path) -> None:
+    keys = {"notifyOn": ["passed"], "branch": "x", "rules": "mine"}
+    plan = json.dumps({**keys, "tasks": [{"title": "a"}]})
+    assert prd.constraints(prd.read(plan, tmp_path / "prd.json")) == {"rules": "mine"}
+
+
+@pytest.mark.parametrize("words", OPTIONS)
+@pytest.mark.parametrize("command", ["run", "doctor"])
+def test_an_option_is_named(repo: Repo, words: str, command: str) -> None:
+    exit, said = OPTIONS[words]
+    repo.plan(own("T1"))
+    done = repo.ralph(command, "--agent", repo.agent(MAKES), *words.split())
+    assert done.returncode == exit and said in done.stdout + done.stderr, done.stdout
+
+
+def test_no_wait_means_what_it_meant() -> None:
+    run = ralph.cli.commands["run"].make_context("run", ["--no-wait"])
+    assert options.chosen_for_run(run.params).limits["max_wait"] == 0
+
+
+@pytest.mark.parametrize("name", ["MAX_USD", "WRAP", "SANDBOX", "LAUNCH", "JSON", "CHECK", "ID"])  # fmt: skip
+def test_a_variable_that_stood_for_an_option_is_an_error_and_no_other_is(
+    name: str,
+) -> None:
+    read = name not in ("CHECK", "ID")  # these two never stood for one
+    variable = f"RALPH_RUN_{name}"
+    if not read:
+        gone.refuse_variables({variable: "1"})
+        return
+    with pytest.raises(BadInput, match=f"{variable} is set, and not read any more: "):
+        gone.refuse_variables({variable: "1"})
+
+
+def test_every_option_of_run_but_checks_had_a_variable() -> None:
+    """So a limit that somebody set by one is not lost."""
+    known = {option.name for option in ralph.cli.commands["run"].params}
+    refused = set()
+    for name in known:
+        try:
+            gone.refuse_variables({f"RALPH_RUN_{str(name).upper()}": "1"})
+        except BadInput:
+            refused.add(name)
+    assert known - refused == {"prd", "checks"}
+
+
+@pytest.mark.parametrize(
+    ("words", "env"),
+    [
+        (["run"], {"RALPH_RUN_MAX_USD": "5"}),
+        (["doctor"], {"RALPH_PRD": "other.json"}),
+        (["land"], {"RALPH_RUN_WRAP": "podman run x"}),
+    ],
+)
+def test_commands_that_read_them_refuse_them(
+    words: list[str], env: dict[str, str]
+) -> None:
+    found = CliRunner().invoke(ralph.cli, words, env=env, prog_name="ralph")
+    assert isinstance(found.exception, BadInput)
+    assert "is set, and not read any more: use --" in str(found.exception)
