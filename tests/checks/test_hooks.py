@@ -14,6 +14,7 @@ from tests.checks.test_room import prepared
 from tests.conftest import Repo, within
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import head, listing, on_disk
+from tests.scripts import NEVER_STUCK
 
 MAKES = "(OUT / 'paid').open('a').write(task + '\\n'); P(f'{task}.txt').write_text('good\\n')\n"
 CONVENTIONAL = 'grep -qE "^(feat|fix): [a-z]" "$1" || { echo "type must be one of [feat, fix]"; exit 1; }'
@@ -319,8 +320,8 @@ def test_what_hooks_write_is_checked_before_it_lands(repo: Repo, red: bool) -> N
     cases = "\n".join(scripts)
     begin = f"file=$(git diff --cached --name-only HEAD)\necho $file >> {repo.outside}/hooked"
     repo.program(".git/hooks/pre-commit", f"{begin}\ncase $file in\n{cases}\nesac")
-    repo.plan(*tasks, checks=["false"] * red, limits={"attempts": 1, "stuck": 99})
-    repo.run(repo.agent(MAKES))
+    repo.plan(*tasks, checks=["false"] * red, limits={"attempts": 1})
+    repo.run(repo.agent(MAKES), first=NEVER_STUCK)
     wanted = [f"T{n} {row[1]}" for n, row in enumerate(REWRITES.values(), 1)]
     assert repo.verdicts() == wanted
     ran = repo.read("../hooked").split()

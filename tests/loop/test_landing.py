@@ -1,110 +1,136 @@
-"""The end of an attempt: the commit lands, log and plan follow, and what follows can be
+"""The end of an attempt: the branch moves, log and plan follow, and what follows can be
 done twice."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Coroutine
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from _ralph.loop.jobs import Attempt
-from _ralph.loop.run import Run
 
-from _ralph.loop.landing import (
-    failure_of,
-    land,
-    mark,
-    note,
-    redo_marks,
-    restore_marks,
-    set_back,
-    set_back_claim,
-)
-from _ralph.loop.opening import read_run
-from _ralph.model import CheckResult, Task, Verdict
+from _ralph.checks.verdict import Decision
+from _ralph.loop import landing
+from _ralph.loop.final import set_back
+from _ralph.loop.landing import advance, failure_of, mark_passed, note, restore_marks
+from _ralph.loop.loop import Loop
+from _ralph.loop.stages import Begun, Candidate, Examined, Worked
+from _ralph.model import AgentResult, CheckResult, Outcome, Share, Task, Verdict
 from _ralph.state import edit
-from _ralph.state.options import Options
 from _ralph.state.records import AttemptEnded, Rechecked, Retried
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import head
 
+Opened = Callable[..., Loop]
+
 
 @pytest.fixture
-def run(repo: Repo) -> Run:
-    """A run of two tasks, the second of which has passed."""
+def loop(repo: Repo, opened: Opened) -> Loop:
+    """A loop in a plan of two tasks, the second of which has passed."""
     repo.plan({"checks": ["true"]}, {"checks": ["true"], "passes": True})
-    made = read_run(Options(prd=repo.path / "prd.json"))
-    made.paths.private.mkdir(parents=True, exist_ok=True)
-    made.tip, _ = made.branch.open()
-    return made
+    return opened()
 
 
-def attempt_of(run: Run, number: int, verdict: Verdict) -> Attempt:
-    task = run.plan.tasks[number]
-    return Attempt(task, 1, 1, run.agents.agent(task), verdict=verdict)
+def examined(loop: Loop, task: Task, verdict: Verdict, commit: str = "") -> Examined:
+    """An attempt at a task with this verdict."""
+    tip = loop.branch.tip()
+    agent = loop.agents.named("sh")
+    begun = Begun(task, agent, 1, 1, "id1", 1, Share(), tip)
+    work = Worked(begun, AgentResult(Outcome.DONE), tree=loop.git.tree(tip))
+    made = commit or tip
+    green = CheckResult("true", "true", True, 0, 0.1)
+    decision = Decision(verdict, "" if verdict is Verdict.PASSED else "why")
+    candidate = Candidate(work, tip, made)
+    return Examined(candidate, made, decision, work.result, [green])
 
 
-def passed_record(run: Run, commit: str, **fields: Any) -> AttemptEnded:
-    """The verdict that the first task passed with this commit."""
-    given = {
-        "task": "T1",
-        "title": run.plan.tasks[0].title,
-        "checks": {"true": True},
-        **fields,
-    }
-    return AttemptEnded(iteration=1, verdict=Verdict.PASSED, commit=commit, **given)
+def with_plan(repo: Repo, was: str, now: str) -> None:
+    repo.write("prd.json", repo.read("prd.json").replace(was, now, 1))
 
 
-def now(steps: Coroutine[Any, None, Any]) -> Any:
-    """What a coroutine returns that has nothing to wait for."""
-    with pytest.raises(StopIteration) as ended:
-        steps.send(None)
-    return ended.value.value
+# ---------------------------------------------------------------- the order of writes
 
 
-# ---------------------------------------------------------------- land, then note
-
-
-def test_a_pass_lands_and_then_is_noted_and_marked(repo: Repo, run: Run) -> None:
-    one = attempt_of(run, 0, Verdict.PASSED)
-    one.tip, one.commit = head(repo), work_on(repo, head(repo))
-    one.checks = [CheckResult("true", "true", True, 0, 0.1)]
-    assert now(land(run, one)) is True
-    assert run.branch.tip() == run.tip == one.commit and repo.passed() == ["T2"]
-    note(run, one)
+def test_a_pass_lands_and_then_is_noted_and_marked(repo: Repo, loop: Loop) -> None:
+    commit = work_on(repo, head(repo))
+    one = examined(loop, loop.plan.tasks[0], Verdict.PASSED, commit)
+    assert advance(loop, one)
+    assert loop.branch.tip() == commit
+    assert repo.passed() == ["T2"]
+    note(loop, one)
     (record,) = repo.records("verdict")
-    assert repo.passed() == ["T1", "T2"] and record["commit"] == one.commit
+    assert repo.passed() == ["T1", "T2"]
+    assert record["commit"] == commit
 
 
 def test_nothing_is_said_of_a_pass_whose_branch_somebody_moved(
-    repo: Repo, run: Run
+    repo: Repo, loop: Loop
 ) -> None:
-    one = attempt_of(run, 0, Verdict.PASSED)
-    one.tip, one.commit = head(repo), work_on(repo, head(repo))
-    run.branch.land(
-        theirs := work_on(repo, head(repo), "theirs.txt"), head(repo), "a person's"
-    )
-    assert now(land(run, one)) is False
-    assert run.branch.tip() == theirs and repo.passed() == ["T2"]
+    one = examined(loop, loop.plan.tasks[0], Verdict.PASSED, work_on(repo, head(repo)))
+    theirs = work_on(repo, head(repo), "theirs.txt")
+    loop.branch.land(theirs, head(repo), "a person's")
+    assert not advance(loop, one)
+    assert loop.branch.tip() == theirs
+    assert repo.passed() == ["T2"]
+    assert not (repo.path / "progress.txt").exists()
+
+
+class Killed(BaseException):
+    """A kill -9 at this place."""
+
+
+@pytest.mark.parametrize("gives", [True, False])
+def test_a_kill_between_log_and_plan_never_looks_like_a_person_s_hand(
+    repo: Repo, loop: Loop, monkeypatch: pytest.MonkeyPatch, gives: bool
+) -> None:
+    """What gives a mark goes into the log first; a block goes into the plan first."""
+    order = []
+
+    def write(*_given: object, **_named: object) -> None:
+        order.append("log")
+        raise Killed
+
+    def mark(*_given: object) -> None:
+        order.append("plan")
+        raise Killed
+
+    monkeypatch.setattr(Loop, "write", write)
+    monkeypatch.setattr(Loop, "mark", mark)
+    monkeypatch.setattr(landing, "why_blocked", lambda *_: "" if gives else "why")
+    verdict = Verdict.PASSED if gives else Verdict.FAILED
+    with pytest.raises(Killed):
+        note(loop, examined(loop, loop.plan.tasks[0], verdict))
+    assert order == ["log" if gives else "plan"]
+
+
+def test_any_id_lands(repo: Repo, loop: Loop) -> None:
+    task = Task("\0\ud83d", "\0", 0, {})
+    commit = work_on(repo, head(repo))
+    assert advance(loop, examined(loop, task, Verdict.PASSED, commit))
+    assert loop.branch.tip() == commit
 
 
 # ---------------------------------------------------------------- marks
 
 
 def test_a_pass_that_no_verdict_gave_is_set_back_and_named(
-    repo: Repo, run: Run
+    repo: Repo, loop: Loop
 ) -> None:
-    for verdict, still in ((Verdict.PASSED, ["T2"]), (Verdict.FAILED, [])):
-        one = attempt_of(run, 1, verdict)
-        set_back_claim(run, one)
-        assert repo.passed() == still and bool(one.restored) is not bool(still)
+    note(loop, examined(loop, loop.plan.tasks[1], Verdict.FAILED))
+    assert repo.passed() == []
+    (record,) = repo.records("verdict")
+    assert "T2 had been set to pass during the attempt" in record["restored"][0]
+    repo.write("prd.json", repo.read("prd.json").replace("false", "true"))
+    note(loop, examined(loop, loop.plan.tasks[1], Verdict.PASSED))
+    assert repo.passed() == ["T1", "T2"]
 
 
-def with_plan(repo: Repo, run: Run, was: str, now: str) -> None:
-    repo.write("prd.json", repo.read("prd.json").replace(was, now, 1))
-    run.read_plan()
+def passed_record(commit: str, **fields: Any) -> AttemptEnded:
+    """The verdict that the first task passed with this commit."""
+    given = {"task": "T1", "title": "task 1", "checks": {"true": True}, **fields}
+    return AttemptEnded(iteration=1, verdict=Verdict.PASSED, commit=commit, **given)
 
 
 @pytest.mark.parametrize(
@@ -120,127 +146,147 @@ def with_plan(repo: Repo, run: Run, was: str, now: str) -> None:
     ],
 )
 def test_a_mark_follows_its_task_through_what_a_person_edits_meanwhile(
-    repo: Repo, run: Run, was: str, now: str, marked: bool
+    repo: Repo, loop: Loop, was: str, now: str, marked: bool
 ) -> None:
-    verdict = passed_record(run, work_on(repo, head(repo)))
-    with_plan(repo, run, was, now)
+    verdict = passed_record(work_on(repo, head(repo)))
+    with_plan(repo, was, now)
     for _ in range(2):
-        mark(run, verdict)
+        with loop.plan_locked():
+            mark_passed(loop, verdict)
         assert len(repo.passed()) == 1 + marked
 
 
-@pytest.mark.parametrize("saved", [("checks", ["false"]), ("network", False)])
-def test_a_plan_that_somebody_saves_during_an_edit_is_examined(
-    repo: Repo, run: Run, saved: tuple[str, object]
+@pytest.mark.parametrize("taken", ["nothing", "a retry", "a final check", "another check", "the branch"])  # fmt: skip
+def test_a_pass_whose_commit_is_on_the_branch_stays_one_until_a_record_takes_it_away(
+    repo: Repo, loop: Loop, taken: str
+) -> None:
+    commit = work_on(repo, head(repo))
+    loop.branch.land(commit, head(repo), "x")
+    loop.write(passed_record(commit), "passed")
+    match taken:
+        case "a retry":
+            loop.write(Retried(task="T1", title="task 1"), "x")
+        case "a final check":
+            loop.write(Rechecked(broken=[loop.plan.tasks[0].key]), "x")
+        case "another check":
+            with_plan(repo, '"true"', '"true", "false"')
+        case "the branch":
+            loop.git("update-ref", loop.branch.ref, "main")
+    for _ in range(2):
+        with loop.plan_locked():
+            restore_marks(loop)
+        assert repo.passed() == (["T1", "T2"] if taken == "nothing" else ["T2"])
+
+
+def test_marks_that_are_not_restored_are_missed(
+    repo: Repo, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(loop.history), "holds", lambda *_: False)
+    with pytest.raises(AssertionError):
+        test_a_pass_whose_commit_is_on_the_branch_stays_one_until_a_record_takes_it_away(
+            repo, loop, "nothing"
+        )
+
+
+def test_what_no_longer_holds_is_set_back_and_the_second_time_blocked(
+    repo: Repo, loop: Loop
+) -> None:
+    for again in (False, True):
+        with loop.plan_locked():
+            blocked = set_back(loop, [loop.plan.tasks[1]])
+            loop.write(Rechecked(broken=[loop.plan.tasks[1].key]), "x")
+        assert repo.passed() == []
+        assert [task.id for task in blocked] == ["T2"] * again
+        if not again:
+            plan = json.loads(repo.read("prd.json"))
+            plan["userStories"][1]["passes"] = True
+            repo.write("prd.json", json.dumps(plan))
+    assert "it passed twice" in repo.read("prd.json")
+
+
+# ---------------------------------------------------------------- the plan, meanwhile
+
+
+@pytest.mark.parametrize(
+    "saved", [("checks", ["false"]), ("limits", {"hours": "many"})]
+)
+def test_a_plan_that_somebody_saves_during_an_edit_keeps_both(
+    repo: Repo, loop: Loop, saved: tuple[str, object]
 ) -> None:
     """The second one no run could use."""
     key, value = saved
     theirs = {**json.loads(repo.read("prd.json")), "project": "renamed", key: value}
     repo.write("prd.json", json.dumps(theirs))
-    run.edit(edit.set_passed, run.plan.tasks[0], True)
-    assert (
-        repo.passed() == ["T1", "T2"]
-        and run.plan.tasks[0].passed
-        and not run.settings.unmade
-    )
-    assert bool(run.settings.trouble) is (key == "network") and len(
-        run.plan.checks
-    ) == (key == "checks")
+    task = loop.plan.tasks[0]
+    if key == "checks":
+        loop.mark(lambda plan: edit.set_passed(plan, task, True))
+        assert loop.plan.tasks[0].passed
+        assert len(loop.plan.checks) == 1
+    loop.read()
+    assert bool(loop.trouble) is (key == "limits")
+    assert repo.passed() == (["T1", "T2"] if key == "checks" else ["T2"])
+    assert json.loads(repo.read("prd.json"))["project"] == "renamed"
 
 
-LOSES: dict[str, Any] = {
-    "nothing": lambda run: None,
-    "a retry": lambda run: run.write(Retried(task="T1", title="task 1"), "x"),
-    "a re-check": lambda run: run.write(Rechecked(broken=[run.plan.tasks[0].key]), "x"),
-    "another check": lambda run: None,
-    "the branch": lambda run: run.git("update-ref", run.branch.ref, "main"),
-}
-
-
-@pytest.mark.parametrize("lost", LOSES)
-def test_a_pass_whose_commit_is_on_the_branch_stays_one_until_a_record_takes_it_away(
-    repo: Repo, run: Run, lost: str
+def test_a_pass_in_a_plan_that_is_broken_is_noted_and_marked_once_it_can_be_read(
+    repo: Repo, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = work_on(repo, head(repo))
-    run.branch.land(commit, head(repo), "x")
-    run.write(passed_record(run, commit), "passed")
-    if lost == "another check":
-        with_plan(repo, run, '"true"', '"true", "false"')
-    LOSES[lost](run)
-    restore_marks(run)
-    assert repo.passed() == (["T1", "T2"] if lost == "nothing" else ["T2"])
+    monkeypatch.setattr("_ralph.loop.loop._PATIENCE", 0.1)
+    whole, commit = repo.read("prd.json"), work_on(repo, head(repo))
+    one = examined(loop, loop.plan.tasks[0], Verdict.PASSED, commit)
+    repo.write("prd.json", whole[:-9])
+    assert advance(loop, one)
+    note(loop, one)
+    assert repo.verdicts() == ["T1 passed"]
+    assert loop.trouble
+    assert repo.read("prd.json") == whole[:-9]
+    repo.write("prd.json", whole)
+    with loop.plan_locked():
+        restore_marks(loop)
+    assert repo.passed() == ["T1", "T2"]
+    assert not loop.trouble
 
 
-def test_marks_that_are_not_restored_are_missed(
-    repo: Repo, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(type(run.history), "holds", lambda *_: False)
-    with pytest.raises(AssertionError):
-        test_a_pass_whose_commit_is_on_the_branch_stays_one_until_a_record_takes_it_away(
-            repo, run, "nothing"
-        )
+# ---------------------------------------------------------------- the record
 
 
-def test_what_no_longer_holds_is_set_back_and_the_second_time_blocked(
-    repo: Repo, run: Run
-) -> None:
-    found = Rechecked(broken=[run.plan.tasks[1].key])
-    for again in (False, True):
-        if again:
-            with_plan(repo, run, '"passes": true', '"passes": true')
-            repo.write(
-                "prd.json",
-                repo.read("prd.json").replace('"passes": false', '"passes": true'),
-            )
-            run.read_plan()
-        run.write(found, "x")
-        set_back(run, found)
-        assert "T2" not in repo.passed() and run.plan.tasks[1].is_blocked is again
-        set_back(run, found)
-    assert "it passed twice" in repo.read("prd.json")
+def test_the_failure_is_the_first_red_check() -> None:
+    assert failure_of([]).name == ""
+    checks = [CheckResult(name, name, name == "a", 1, 0.1, f"{name} fails", "log") for name in "abc"]  # fmt: skip
+    found = failure_of(checks)
+    assert (found.name, found.tail, found.log) == ("b", "b fails", "log")
+    assert found.others == ["c"]
 
 
-@pytest.mark.parametrize("kind", ["blocked", "set back"])
-def test_a_mark_that_a_kill_prevented_is_made_at_the_next_start(
-    repo: Repo, run: Run, kind: str
-) -> None:
-    if kind == "blocked":
-        run.write(
-            AttemptEnded(
-                task="T1",
-                title="task 1",
-                iteration=1,
-                verdict=Verdict.FAILED,
-                blocked="why",
-            ),
-            "x",
-        )
-    else:
-        run.write(Rechecked(broken=[run.plan.tasks[1].key]), "x")
-    for _ in range(2):
-        redo_marks(run)
-        assert run.plan.tasks[0].blocked == ("why" if kind == "blocked" else None)
-        assert repo.passed() == (["T2"] if kind == "blocked" else [])
+LINES = """\
+- agent: worker, N s, ended well
+- checks: test -f T1.txt passed (N s), ! grep -q bad b.txt failed with exit 1 (N s)
+- changes: 3 files, +3 -1
+- changed tests: test_a.py
+- reason: ! grep -q bad b.txt failed with exit 1 (N s)
+- restored: p.txt
+- failure: ! grep -q bad b.txt
+- handoff:
+    | learned: use make
+    | - agent: nobody
+- blocked: 1 failed attempt, the last: ! grep -q bad b.txt failed with exit 1 (N s)
+- parked: REF; back with: git cherry-pick REF
+"""
 
 
-def test_any_id_lands(repo: Repo, run: Run) -> None:
-    one = attempt_of(run, 0, Verdict.PASSED)
-    one.task = Task("\0\ud83d", "\0", 0, {})
-    one.tip, one.commit = head(repo), work_on(repo, head(repo))
-    assert now(land(run, one)) and run.branch.tip() == one.commit
-
-
-def test_the_failure_is_the_first_red_check(run: Run) -> None:
-    one = attempt_of(run, 0, Verdict.FAILED)
-    assert failure_of(one.checks).name == ""
-    one.checks = [
-        CheckResult(name, name, name == "a", 1, 0.1, f"{name} fails", "log")
-        for name in "abc"
-    ]
-    found = failure_of(one.checks)
-    assert (found.name, found.tail, found.log, found.others) == (
-        "b",
-        "b fails",
-        "log",
-        ["c"],
-    )
+def test_the_lines_of_a_verdict_for_people(repo: Repo) -> None:
+    """Each part begins with a label; what an agent wrote is quoted."""
+    for name in ("p.txt", "test_a.py"):
+        repo.write(name, "x\n")
+    repo.commit("files")
+    checks = ["test -f T1.txt", "! grep -q bad b.txt"]
+    repo.plan({"checks": checks}, protect=["p.txt"], limits={"attempts": 1})
+    deeds = "for name in ('T1.txt', 'b.txt', 'p.txt', 'test_a.py'): P(name).write_text('bad\\n')\n"
+    agent = repo.agent(deeds + "said('learned', 'use make\\n- agent: nobody')")
+    worker = repo.tool("worker", f"exec {agent}").name
+    assert repo.run(worker)[0] == 4
+    said = repo.read("progress.txt").rpartition("| failed, attempt 1 of 1\n")[2]
+    said = said.partition("<!-- ralph")[0]
+    for pattern, word in ((r"\d+\.\d s", "N s"), (r"refs/\S+[0-9a-zA-Z]", "REF")):  # fmt: skip
+        said = re.sub(pattern, word, said)
+    assert said == LINES

@@ -1,0 +1,160 @@
+"""What a loop shows goes as JSON lines to the supervisor, never waits for who reads,
+and is no more than a person can read."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from _ralph.agents.events import StreamParser
+from _ralph.checks import view as module
+from _ralph.checks.view import Reporter
+from _ralph.errors import Exit, Stop
+from _ralph.model import CheckResult
+from _ralph.process.process import Control
+from tests.conftest import Repo, within
+from tests.scripts import RESULT, plan, speaker
+
+
+class Pipe:
+    """The pipe of a loop, and what has come through it."""
+
+    def __init__(self) -> None:
+        self.read, self.write = os.pipe()
+        os.set_blocking(self.read, False)
+        self.data = b""
+
+    def reporter(self, stays: bool = True, verbose: bool = False) -> Reporter:
+        return Reporter(self.write, stays, verbose)
+
+    def sent(self) -> list[tuple[Any, ...]]:
+        """All events so far, by names and arguments."""
+        try:
+            while piece := os.read(self.read, 1 << 16):
+                self.data += piece
+        except BlockingIOError:
+            pass
+        events = [json.loads(line) for line in self.data.splitlines()]
+        return [(event["name"], *event["args"]) for event in events]
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    made = Pipe()
+    yield made
+    os.close(made.read)
+    os.close(made.write)
+
+
+def test_all_that_a_loop_shows_is_sent(pipe: Pipe) -> None:
+    view = pipe.reporter()
+    view.task("T1")
+    view.line("words", "  ", "red")
+    view.doing("testing")
+    view.check(CheckResult("test", "make test", False, 1, 0.5), "before: ")
+    assert pipe.sent() == [
+        ("task", "T1"),
+        ("line", "words", "  ", "red"),
+        ("doing", "testing"),
+        ("line", "before: check test: failed with exit 1 (0.5 s)", "  ", ""),
+    ]
+
+
+def test_a_full_pipe_stops_nobody_and_the_last_word_arrives(pipe: Pipe) -> None:
+    """Lines are dropped as a whole; the last word is waited for."""
+    view = pipe.reporter()
+    with within(5):
+        for number in range(20_000):
+            view.line(f"{number}: {'x' * 80}")
+    stop = Stop("limited", "why", Exit.LATER)
+    last = threading.Thread(target=view.last_word, args=(stop,))
+    last.start()
+    last.join(0.2)
+    assert last.is_alive()
+    end = time.monotonic() + 10
+    while last.is_alive() and time.monotonic() < end:
+        events = pipe.sent()
+        last.join(0.01)
+    events = pipe.sent()
+    assert events[-1] == ("stop", "limited", "why", int(Exit.LATER))
+    numbers = [int(event[1].partition(":")[0]) for event in events[:-1]]
+    assert numbers == [*range(len(numbers))]
+    assert 0 < len(numbers) < 20_000
+
+
+def test_a_pipe_that_nobody_reads_any_more_ends_no_loop(pipe: Pipe) -> None:
+    view = pipe.reporter()
+    os.close(pipe.read)
+    with within(5):
+        view.line("words")
+        view.last_word(Stop("once", "why"))
+    pipe.read = os.open(os.devnull, os.O_RDONLY)
+
+
+def test_an_agent_that_talks_fast_is_not_shown_line_by_line(pipe: Pipe) -> None:
+    view, agent = pipe.reporter(), StreamParser([], False)
+    view.watch(agent)
+    assert agent.listen is not None
+    for number in range(1000):
+        agent.listen("text", f"{number}\n" * 9)
+    lines = [event[2] for event in pipe.sent()]
+    # a second may have passed meanwhile
+    assert 3 <= sum(map(len, lines)) <= 3 * 40
+    assert max(map(len, lines)) <= 3
+
+
+def test_retries_are_shown_now_and_then(pipe: Pipe) -> None:
+    view, agent = pipe.reporter(stays=False), StreamParser([], False)
+    view.watch(agent)
+    assert agent.retry is not None
+    for _ in range(50):
+        agent.retry("overloaded; attempt 2 of 10")
+        agent.retry("overloaded; attempt 3 of 10")
+    assert pipe.sent() == [("line", "overloaded; attempt 2 of 10", "  ", "yellow")]
+
+
+LOOKS = '{"type":"assistant","message":{"content":[{"type":"text","text":"I look at prices"}]}}'
+
+
+def test_a_log_has_a_line_now_and_then_of_what_an_attempt_does(repo: Repo) -> None:
+    plan(repo, {"checks": ["false"]}, limits={"attempts": 1})
+    words = f"print('''{LOOKS}''', flush=True); time.sleep(3); print('''{RESULT}''')"
+    first = "from _ralph.checks import view; view._SIGN_OF_LIFE = 1.0"
+    said = ("run", "--agent", speaker(repo, words))
+    done = repo.ralph(*said, first=first)
+    assert "attempt 1 of 1 | " in done.stdout
+    assert "s ago: I look at prices" in done.stdout
+    quiet = repo.ralph(*said, "-q", first=first)
+    assert "I look at prices" not in quiet.stdout
+
+
+def test_a_terminal_with_a_status_has_no_such_line(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SIGN_OF_LIFE", 0.0)
+    for stays in (True, False):
+        view = pipe.reporter(stays)
+        view.watch(StreamParser([], False))
+        view.tick()
+    assert [event[0] for event in pipe.sent()] == ["line"]
+
+
+def test_nobody_is_woken_each_second(pipe: Pipe) -> None:
+    assert 290 < pipe.reporter(stays=False).tick() <= 300
+    for pause, fewest, most in ((0.2, 3, 5), (60.0, 1, 1)):
+        ticks: list[float] = []
+
+        def tick(ticks: list[float] = ticks, pause: float = pause) -> float:
+            ticks.append(time.monotonic())
+            return pause
+
+        control = Control()
+        control.on_tick = tick
+        control.sleep(time.time() + 0.9, lambda: False)
+        assert fewest <= len(ticks) <= most
