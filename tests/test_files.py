@@ -6,13 +6,10 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
 import signal
 import stat
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -301,17 +298,6 @@ def test_read_regular_reads_no_more_than_asked(
 ) -> None:
     (tmp_path / "f").write_bytes(b"12345")
     assert files.read_regular(tmp_path / "f", limit) == wanted
-
-
-@pytest.fixture
-def other_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder on another file system than `tmp_path`."""
-    shared = Path("/dev/shm")
-    if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("there is no second file system here")
-    made = Path(tempfile.mkdtemp(dir=shared))
-    yield made
-    shutil.rmtree(made)
 
 
 @pytest.mark.parametrize(
