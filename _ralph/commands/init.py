@@ -14,10 +14,10 @@ from _ralph.errors import BadInput
 from _ralph.files import read_regular, resource
 from _ralph.git import patterns
 from _ralph.git.git import git
-from _ralph.state.options import is_starter, starter
 from _ralph.model import Json, Plan, Setup
 from _ralph.state import edit, jsontext, prd
 from _ralph.state.layout import locate, own_branch
+from _ralph.state.options import is_starter, starter
 from _ralph.state.summary import command_line
 
 INCLUDE = ".worktreeinclude"
