@@ -64,6 +64,8 @@ def claim(loop: Loop, results: Results) -> Begun | None:
         if loop.others_at_work:
             if stop:
                 raise stop
+            if ensure_open(loop, results, None):
+                continue  # the others start by it: they bring these to a verdict
             return None
         if loop.pending:
             return None  # tell people first: they may add a task

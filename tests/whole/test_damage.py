@@ -62,7 +62,7 @@ def test_what_stands_in_place_of_ralphs_own_files(repo: Repo, kind: str) -> None
         if path.is_file()
     ]
     more = [private / name for name in ("stop", "running.json", "fast-forward")]
-    names = ("gitconfig", "lock", f"{repo.room.name}.setup")
+    names = ("gitconfig", "room.lock", f"{repo.room.name}.setup")
     few = [private / name for name in names]
     assert {*few} <= {*there}
     for path in (
