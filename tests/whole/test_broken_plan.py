@@ -36,7 +36,7 @@ def test_a_plan_that_breaks_at_night_is_waited_for(
     repo: Repo, how: str, mended: bool
 ) -> None:
     repo.plan(*map(own, ("T1", "T2", "T3")))
-    limit = [] if mended else ["--max-hours", "5s"]
+    limit = [] if mended else ["--max-hours", "9s"]
     words = ("run", "--jobs", "2", "--agent", repo.agent(f"{SEES}{COUNTS}"), *limit)
     night = repo.start(
         *words, "--notify", f"cat >> {repo.outside}/told", first=LOOKS_OFTEN
