@@ -272,9 +272,14 @@ def lock_at(path: Path) -> filelock.BaseFileLock:
     is removed."""
     import filelock
 
+    make_way(path)
+    return filelock.FileLock(path)
+
+
+def make_way(path: Path) -> None:
+    """Remove what is at `path` and is no file, such as a FIFO."""
     if os.path.lexists(path) and not regular(path, follow=False):
         clear(path)
-    return filelock.FileLock(path)
 
 
 def fill(top: Path, wanted: Mapping[str, bytes], folders: Collection[str] = ()) -> None:

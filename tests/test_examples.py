@@ -264,7 +264,7 @@ def told(repo: Repo, recipe: str, **env: str) -> subprocess.CompletedProcess[str
 def test_a_phone_is_told(repo: Repo, hook: tuple[str, list[tuple[str, str]]]) -> None:
     where, got = hook
     told(repo, line("news.md", "https://ntfy.sh").replace("https://ntfy.sh", where))
-    ((asked, body),) = got
+    asked, body = got[-1]  # it was told of the pass first
     assert asked == "/ralph-x7Qw2k9"
     assert body == f"a <!channel> $(touch x) 'b' \"c\" {SAID}\n"
 
@@ -284,7 +284,7 @@ def test_a_chat_is_told(
         name, fields = "a <!channel>", {"content", "allowed_mentions"}
     repo.write("notify-chat.sh", script)
     told(repo, line("news.md", "notify-chat.sh"))
-    ((asked, body),) = got
+    asked, body = got[-1]  # it was told of the pass first
     sent = json.loads(body)
     words = sent.get("text") or sent["content"]
     assert asked == "/services/T0/B0/x" and set(sent) == fields

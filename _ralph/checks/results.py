@@ -70,7 +70,7 @@ class Results:
         another run; only `own` where it is valid for something else."""
         results = cls(path, run, valid, tree_of)
         try:
-            found = made(_File, json.loads(path.read_bytes()))
+            found = made(_File, json.loads(files.read_regular(path) or b""))
         except (OSError, ValueError, RecursionError):
             return results
         if found.run != run:
@@ -92,6 +92,7 @@ class Results:
             said += [_Said(tree, result) for result in results]
         accepted = sorted(self.accepted)
         content = _File(self.run, self.valid, said, self.own, accepted, self.built)
+        files.make_way(self.path)
         files.atomic_write(self.path, json.dumps(as_json(content)).encode())
 
     def runs(self, commit: str, command: str) -> list[CheckResult]:

@@ -46,6 +46,8 @@ def claim(loop: Loop, results: Results) -> Begun | None:
     """Claim the next task by its `start` record, and learn what must be known before
     its agent is paid. None where nothing can be claimed now. Stop where the loop must
     end; the last one makes the final check before. In the room."""
+    if loop.pending and loop.options.notify:
+        return None  # people are told first: they may stop the run, or add a task
     while True:
         if loop.check_is_due:  # the last run was cut short of it
             loop.check_is_due = False
@@ -64,9 +66,9 @@ def claim(loop: Loop, results: Results) -> Begun | None:
         if loop.others_at_work:
             if stop:
                 raise stop
+            if ensure_open(loop, results, None):
+                continue  # the others start by it: they bring these to a verdict
             return None
-        if loop.pending:
-            return None  # tell people first: they may add a task
         waits = not stop and (loop.trouble or wait_for_agent(loop))
         if isinstance(waits, Stop):
             stop = waits
@@ -431,6 +433,8 @@ def note_wait(loop: Loop, agent: Agent) -> None:
 def wait_for_task(loop: Loop) -> None:
     """Wait until there may be a task to claim: the plan or the log changed, an agent is
     back, a person asked to stop, or the time is up. In no lock."""
+    if loop.has_told:
+        return
     if loop.trouble:
         loop.say_trouble()
     seen = signatures(loop)

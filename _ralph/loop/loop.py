@@ -65,6 +65,7 @@ class Loop:
     first_tip: str = ""  # where the branch was when it began
     trouble: str = ""  # why prd.json cannot be read now
     pending: list[tuple[str, str, str]] = field(default_factory=list)  # news to tell
+    has_told: bool = False  # on leaving the room: a person may have done something
     check_is_due: bool = False  # the run before was cut short of its final check
     last_stop: Stop | None = None  # what its last attempt means for the run
     deaths: int = 0  # how often a loop of this number died in the same examination
@@ -196,6 +197,7 @@ class Loop:
         finally:
             holder.unlink(missing_ok=True)
             lock.release()
+        self.has_told = bool(self.pending and self.options.notify)
         while self.pending:
             self.notify(*self.pending.pop(0))
 
@@ -238,6 +240,8 @@ class Loop:
     def notify(self, event: str, reason: str, task: str = "") -> None:
         """Tell --notify's command of an event. Never under the plan's lock: it may call
         `ralph tell`, `retry` or `stop`."""
+        if not self.options.notify:
+            return
         so_far = summarize(self.plan, self.history, None, self.seconds)
         told = news(event, self.plan.project, task, reason, so_far)
         notify(self.options.notify, told, self.paths, self.control, self.view)

@@ -263,6 +263,7 @@ def clear_room(loop: Loop, number: int | None = None) -> bool:
     What it started was ended; now ralph's own git locks go, and the room is made
     anew."""
     holder = loop.paths.private / HOLDER
+    files.make_way(holder)
     said = files.read_regular(holder, 20)
     if said is None or (number is not None and said != str(number).encode()):
         return False

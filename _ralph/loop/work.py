@@ -187,7 +187,9 @@ def note_end(loop: Loop, worker: int, ended: Ended) -> None:
     """Note how an agent ended."""
     result = replace(ended.result, text=ended.result.text[-_LAST_WORDS:])
     data = json.dumps(as_json(replace(ended, result=result))).encode()
-    files.atomic_write(loop.paths.private / f"work-{worker}.ended", data)
+    path = loop.paths.private / f"work-{worker}.ended"
+    files.make_way(path)
+    files.atomic_write(path, data)
 
 
 def noted_end(loop: Loop, begun: Begun) -> Ended:

@@ -36,8 +36,7 @@ def acquire(paths: Paths) -> int:
     one who does."""
     paths.private.mkdir(parents=True, exist_ok=True)
     path = paths.private / RUNNING
-    if os.path.lexists(path) and not files.regular(path, follow=False):
-        files.clear(path)
+    files.make_way(path)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     end = time.monotonic() + _ENDING
     while True:

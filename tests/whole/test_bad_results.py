@@ -51,4 +51,4 @@ def test_results_that_cannot_be_had_are_red_with_a_sentence_that_helps(
     assert code == 4 and sentence in printed, printed
     assert repo.passed() == (["T1"] if where == "plan" else [])
     if where == "plan":  # a check that is red before the work blocks nobody
-        assert repo.records("verdict")[0]["weak"]
+        assert repo.records("verdict")[0]["beside"] == ["tests"]

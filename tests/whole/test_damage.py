@@ -61,8 +61,8 @@ def test_what_stands_in_place_of_ralphs_own_files(repo: Repo, kind: str) -> None
         for path in folder.iterdir()
         if path.is_file()
     ]
-    more = [private / name for name in ("stop", "running.json", "fast-forward")]
-    names = ("gitconfig", "lock", f"{repo.room.name}.setup")
+    more = [private / name for name in ("stop", "running.json", "room.holder")]
+    names = ("gitconfig", "room.lock", f"{repo.room.name}.setup")
     few = [private / name for name in names]
     assert {*few} <= {*there}
     for path in (

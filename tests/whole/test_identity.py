@@ -194,7 +194,7 @@ def test_what_landed_stays_passed_where_git_takes_plan_and_log_back(
         ["T1", "T2"],
         ["T1", "T2", "T3", "T3"],
     ), said
-    assert said.count("it had landed, and its verdict was not noted") == 2
+    assert said.count("already on the branch; marked as passed") == 2
     assert repo.verdicts() == ["T1 passed", "T2 passed", "T3 failed"]
 
 
