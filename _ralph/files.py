@@ -7,7 +7,6 @@ import contextlib
 import fcntl
 import functools
 import hashlib
-import itertools
 import json
 import os
 import stat
@@ -342,14 +341,3 @@ def walk(top: Path) -> Iterator[Path]:
     for path, folders, names in os.walk(top):
         links = [name for name in folders if os.path.islink(os.path.join(path, name))]
         yield from (Path(path, name) for name in (*names, *links))
-
-
-def move_aside(path: Path, folder: Path, label: str) -> Path:
-    """Move a file into `folder` under a free name."""
-    import shutil
-
-    folder.mkdir(parents=True, exist_ok=True)
-    names = (folder / f"{label}-{number}" for number in itertools.count(1))
-    target = next(name for name in names if not os.path.lexists(name))
-    shutil.move(path, target)
-    return target

@@ -1,10 +1,11 @@
-"""Imported by ralph in its process, it kills that, or its worker, at state-changing
-call number CRASH_AT.
+"""Imported by ralph in its process, it kills that, or a loop, at state-changing call
+number CRASH_AT.
 
 CRASH_HOW is `before`, `after` or `half` of it; `full` kills nothing, but lets the call
-fail as on a full disk. In a worker CRASH_WHO says who dies: `worker`, `loop` or `both`.
-Without CRASH_AT it counts the calls into the file CRASH_COUNT, with a line for each in
-CRASH_COUNT.calls. Loop and workers share the counter.
+fail as on a full disk. CRASH_WHO says who dies: the `caller` alone, the `supervisor`
+alone, `both`, or `everything`, which is all loops too. Without CRASH_AT it counts the
+calls into the file CRASH_COUNT, with a line for each in CRASH_COUNT.calls. Supervisor
+and loops share the counter.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ COUNTER = os.environ["CRASH_COUNT"]
 AT = int(os.environ.get("CRASH_AT", "0"))
 HOW = os.environ.get("CRASH_HOW", "before")
 WHO = os.environ.get("CRASH_WHO", "both")
-LOOP = os.getpid()
+SUPERVISOR = os.getpid()
 _READS = {
     "rev-parse", "config", "ls-files", "check-ignore", "cat-file", "for-each-ref", "ls-tree", "status",
     "merge-base", "diff-tree", "rev-list", "log", "symbolic-ref", "worktree", "--version", "var",
@@ -46,7 +47,7 @@ def _next(label: str) -> int:
         log = _open(f"{COUNTER}.calls", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         _write(
             log,
-            f"{number} {'loop' if os.getpid() == LOOP else 'worker'} {label}\n".encode(),
+            f"{number} {'supervisor' if os.getpid() == SUPERVISOR else 'loop'} {label}\n".encode(),
         )
         os.close(log)
     os.close(fd)
@@ -54,10 +55,16 @@ def _next(label: str) -> int:
 
 
 def _die() -> None:
-    if WHO != "worker":
-        os.kill(LOOP, signal.SIGKILL)
-    if WHO != "loop" or os.getpid() == LOOP:
-        os.kill(os.getpid(), signal.SIGKILL)
+    doomed = {os.getpid()}
+    if WHO == "supervisor":
+        doomed = {SUPERVISOR}
+    if WHO in ("both", "everything"):
+        doomed.add(SUPERVISOR)
+    if WHO == "everything":
+        children = Path(f"/proc/{SUPERVISOR}/task/{SUPERVISOR}/children")
+        doomed.update(map(int, children.read_text().split()))
+    for pid in sorted(doomed, key=lambda pid: (pid == os.getpid(), pid)):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _label(name: str, given: tuple[Any, ...]) -> str:

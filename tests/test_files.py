@@ -6,13 +6,10 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
 import signal
 import stat
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -164,7 +161,7 @@ def test_append_refuses_a_trap(tmp_path: Path, trap: str) -> None:
     assert (tmp_path / "elsewhere").read_bytes() == b""
 
 
-# ---------------------------------------------------------------- read_regular, move_aside
+# ---------------------------------------------------------------- read_regular
 
 
 @pytest.mark.parametrize("can", [True, False])
@@ -221,24 +218,6 @@ def test_read_regular_reads_no_trap(tmp_path: Path, trap: str) -> None:
 def test_read_regular_reads_a_file(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "f").write_bytes(data)
     assert files.read_regular(tmp_path / "f") == data
-
-
-@pytest.mark.parametrize("trap", ["fifo", "directory", "symlink", "dangling", "loop"])
-def test_move_aside_moves_the_thing_itself(tmp_path: Path, trap: str) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.write_bytes(b"stays")
-    kinds = []
-    for number in (1, 2, 3):
-        lay(trap, tmp_path / "f", elsewhere)
-        before = (tmp_path / "f").lstat()
-        with within(2):
-            kept = files.move_aside(tmp_path / "f", tmp_path / "a" / "side", "f")
-        assert kept == tmp_path / "a" / "side" / f"f-{number}"
-        assert kept.lstat().st_ino == before.st_ino
-        kinds.append(stat.S_IFMT(kept.lstat().st_mode))
-        assert not os.path.lexists(tmp_path / "f")
-    assert len(set(kinds)) == 1
-    assert elsewhere.read_bytes() == b"stays"
 
 
 @pytest.mark.parametrize(
@@ -321,17 +300,6 @@ def test_read_regular_reads_no_more_than_asked(
     assert files.read_regular(tmp_path / "f", limit) == wanted
 
 
-@pytest.fixture
-def other_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder on another file system than `tmp_path`."""
-    shared = Path("/dev/shm")
-    if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("there is no second file system here")
-    made = Path(tempfile.mkdtemp(dir=shared))
-    yield made
-    shutil.rmtree(made)
-
-
 @pytest.mark.parametrize(
     ("number", "said"),
     [(errno.ENOSPC, "No space left on device"), (0, "Permission denied")],
@@ -348,24 +316,6 @@ def test_a_copy_on_a_full_disk_is_no_missing_file(
         assert (files.copy(__file__, f"{tmp_path}/x"), number) == (False, 0)
     except OSError as error:
         assert error.errno == number
-
-
-@pytest.mark.parametrize("trap", ["symlink", "dangling", "directory"])
-def test_move_aside_to_another_disk(
-    tmp_path: Path, other_disk: Path, trap: str
-) -> None:
-    (tmp_path / "elsewhere").write_bytes(b"stays")
-    lay(trap, tmp_path / "f", tmp_path / "elsewhere")
-    with within(2):
-        files.move_aside(tmp_path / "f", other_disk, "f")
-    assert not os.path.lexists(tmp_path / "f")
-    assert (tmp_path / "elsewhere").read_bytes() == b"stays"
-
-
-def test_a_file_moved_to_another_disk_is_kept(tmp_path: Path, other_disk: Path) -> None:
-    (tmp_path / "f").write_bytes(b"found")
-    kept = files.move_aside(tmp_path / "f", other_disk / "aside", "f")
-    assert kept.read_bytes() == b"found"
 
 
 def nest(folder: Path, depth: int, fifo: bool = True) -> None:

@@ -218,7 +218,7 @@ def _settings(loop: Loop) -> Findings:
         unseen = (
             f"git ignores {text.few(ignored)}, so agents and checks do not see them"
         )
-        advice = f"name in {init.INCLUDE} what they need, or let `ralph init` do it"
+        advice = f"name in {init.INCLUDE} what they need"
         yield "warning", f"{unseen}; {advice}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -12,45 +11,50 @@ from _ralph import text
 from _ralph.agents.prompt import render_prompt
 from _ralph.commands.detect import Project, as_json
 from _ralph.errors import BadInput
-from _ralph.files import resource
-from _ralph.git.git import git, top_level
+from _ralph.files import read_regular, resource
+from _ralph.git import patterns
+from _ralph.git.git import git
 from _ralph.model import Json, Plan, Setup
-from _ralph.state import edit, prd
+from _ralph.state import edit, jsontext, prd
+from _ralph.state.layout import locate, own_branch
 from _ralph.state.options import is_starter, starter
 from _ralph.state.summary import command_line
 
-SCHEMA = ".ralph/prd.schema.json"
 INCLUDE = ".worktreeinclude"
-CLAUDE = ".claude/settings.local.json"
+SETTINGS = (".env", ".mcp.json", "CLAUDE.local.md")
+"""What agents and checks read, and many projects do not commit; and .claude/."""
 EXAMPLES = (".example", ".sample", ".template", ".dist")
 
 
-def write_starters(prd_path: Path) -> list[str]:
+def write_starters(path: Path) -> list[str]:
     """Write prd.json, AGENTS.md, the .gitignore line and .worktreeinclude where they
-    are missing; what was done."""
-    folder = prd_path.parent
-    folder.mkdir(parents=True, exist_ok=True)
-    root = top_level(folder) or folder
-    _refuse_second_plan(prd_path, root)
-    done = [_init_plan(prd_path, root)]
-    _write_schema(prd_path)
-    rulebook = root / "AGENTS.md"
-    if rulebook.exists():
+    are missing; what was done, a line each. BadInput outside of a repository, and
+    where it has a plan in a folder above."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    paths = locate(path)
+    root = paths.root
+    _refuse_second_plan(path, root)
+    project = _project(root)
+    done = _write_plan(path, project)
+    if project.absent:
+        done.append(f"  not proposed, as not installed: {', '.join(project.absent)}")
+    plan = prd.load(path)
+    schema = starter()["$schema"]
+    if plan.top.get("$schema") == schema:  # for editors, as this version has it
+        (path.parent / schema).parent.mkdir(exist_ok=True)
+        shutil.copyfile(resource("prd.schema.json"), path.parent / schema)
+    if paths.rulebook.exists():
         done.append("AGENTS.md already exists; left as it is")
     else:
-        plan = prd.load(prd_path)
-        setup = plan.setup.run if plan.setup else ""
-        plain = {check.command: check.name for check in _project(root).checks(setup)}
-        commands = [plain.get(check.command, check.command) for check in plan.checks]
-        values = {"setup": setup, "checks": commands}
-        rulebook.write_text(
-            render_prompt(resource("templates/AGENTS.md"), values), encoding="utf-8"
-        )
-        done.append(
-            "wrote AGENTS.md: the rules every attempt reads; it is yours to edit"
-        )
-    done.append(_ignore_scratch(root))
-    return done + _include_settings(root)
+        paths.rulebook.write_text(_rules(plan), encoding="utf-8")
+        done.append("wrote AGENTS.md, the rules for every attempt; edit it as you like")
+    done.append(_ignore_scratch(root / ".gitignore"))
+    settings = local_settings(root)
+    if settings and not (root / INCLUDE).exists():
+        (root / INCLUDE).write_text("\n".join([*settings, ""]), encoding="utf-8")
+        names = ", ".join(settings)
+        done.append(f"wrote {INCLUDE}: agents and checks get copies of {names}")
+    return done
 
 
 def eject_prompt(prd_path: Path) -> list[str]:
@@ -59,102 +63,128 @@ def eject_prompt(prd_path: Path) -> list[str]:
     if target.exists():
         raise BadInput(f"{target} already exists; nothing was written")
     shutil.copyfile(resource("templates/prompt.md"), target)
-    return [
-        f'wrote {target}; use it with --prompt {target} or "prompt": "PROMPT.md" in {prd_path.name}'
-    ]
+    in_plan = f'"prompt": "PROMPT.md" in {prd_path.name}'
+    return [f"wrote {target}; use it with --prompt {target} or {in_plan}"]
 
 
 def _refuse_second_plan(path: Path, root: Path) -> None:
-    """BadInput where the project has a plan in another folder, and no folder was
-    named."""
-    if path.exists() or path.parent != Path():
-        return
+    """BadInput where the repository has a plan in a folder above, and --prd names no
+    other."""
     above = prd.plan_above(path)
-    if above and above.resolve().is_relative_to(root.resolve()):
+    if path.exists() or path.parent != Path() or not above:
+        return
+    if above.resolve().is_relative_to(root.resolve()):
         raise BadInput(
-            f"the plan of this repository is {above}: {command_line('init', above)} adds what it lacks; "
+            f"the plan of this repository is {above}: "
+            f"{command_line('init', above)} adds what it lacks; "
             f"for another one here: --prd {shlex.quote(str(path.absolute()))}"
         )
 
 
-def _init_plan(path: Path, root: Path) -> str:
-    """Write a plan with what is found here, or add that to a plan that does not say
-    it."""
-    project = _project(root)
-    if not path.exists():
-        proposal = _proposal(project, project.setup)
-        name = text.one_line(path.parent.resolve().name)
-        new = {"$schema": SCHEMA, "project": name, "description": "", **proposal}
-        new |= {key: value for key, value in starter().items() if key not in new}
-        path.write_text(
-            json.dumps(new, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-        watches = project.watches if not proposal["checks"] else ""
-        no_check = f"; `{watches}` never ends, so it is no check" if watches else ""
-        return f"wrote {path}; {_in_words(proposal)}{no_check}"
-    plan = prd.load(path)
-    missing = _missing(plan, project)
-    if not missing:
-        return f"{path} already exists; left as it is"
-    edit.apply(plan, lambda now: edit.set_members(now, missing))
-    return f"added to {path}: {_in_words(missing)}; nothing else was changed"
-
-
-def _write_schema(path: Path) -> None:
-    """Put the schema where a plan of `ralph init` names it, for editors: as this
-    version has it."""
-    if prd.load(path).top.get("$schema") == SCHEMA:
-        target = path.parent / SCHEMA
-        target.parent.mkdir(exist_ok=True)
-        shutil.copyfile(resource("prd.schema.json"), target)
-
-
 def _project(root: Path) -> Project:
-    """The project in the folder that ralph was started in, if there is one, else the
-    whole repository's."""
-    here, top = Path.cwd(), root.resolve()
-    inside = Project(root, str(here.relative_to(top))) if top in here.parents else None
-    return inside if inside and (inside.setup or inside.checks("")) else Project(root)
+    """The project in the folder that ralph was started in, else the repository's."""
+    here = Path.cwd()
+    if root.resolve() in here.parents:
+        inside = Project(root, str(here.relative_to(root.resolve())))
+        if inside.setup or inside.checks(""):
+            return inside
+    return Project(root)
 
 
-def _proposal(project: Project, setup: Setup | None) -> Json:
-    """What a plan says about this project; its checks are those for this `setup`."""
-    return {
-        **({"setup": as_json(setup)} if setup else {}),
-        **({"keep": project.keep} if project.keep else {}),
-        "checks": [
-            as_json(check) for check in project.checks(setup.run if setup else "")
-        ],
-        "protect": project.protect,
-    }
+def _write_plan(path: Path, project: Project) -> list[str]:
+    """Write a plan with what was found, or add what a plan lacks of that; what was
+    written, a line each."""
+    if not path.exists():
+        name = text.one_line(path.parent.resolve().name)
+        plan = prd.read(jsontext.dump(starter() | {"project": name}), path)
+        found = _found(project, plan, project.setup)
+        top = plan.top | found
+        top["userStories"] = top.pop("userStories")  # last
+        path.write_text(jsontext.dump(top, "  ") + "\n", encoding="utf-8")
+        return [f"wrote {path}", *_in_words(found)]
+    plan = prd.load(path)
+    setup = plan.setup if "setup" in plan.top else project.setup
+    lacking = _found(project, plan, setup)
+    for key in list(lacking):
+        answered = key in plan.top
+        if key == "checks":
+            answered = _can_be_proved(plan) or not lacking[key]
+        if answered:
+            del lacking[key]
+    if not lacking or plan.list_key is None:
+        return [f"{path} already exists; left as it is"]
+    edit.apply(plan, lambda now: edit.set_members(now, lacking))
+    return [f"added to {path}, and changed nothing else", *_in_words(lacking)]
 
 
-def _missing(plan: Plan, project: Project) -> Json:
-    """The part of the proposal that the plan lacks. An empty list counts as an answer,
-    except for checks, and in a plan that nobody has edited."""
-    if plan.list_key is None:
-        return {}
-    proposal = _proposal(project, plan.setup if "setup" in plan.top else project.setup)
-    lacking = {
-        key
-        for key in proposal
-        if key not in plan.top or (is_starter(plan) and not plan.top[key])
-    }
-    lacking = lacking - {"checks"} if _can_be_proved(plan) else lacking | {"checks"}
-    return {key: value for key, value in proposal.items() if key in lacking and value}
+def _found(project: Project, plan: Plan, setup: Setup | None) -> Json:
+    """What a plan says about the project, with checks for this `setup`."""
+    found: Json = {}
+    if not plan.branch and not (plan.path.parent / "progress.txt").exists():
+        found["branchName"] = own_branch(plan)  # earlier runs stay this plan's
+    if setup:
+        found["setup"] = as_json(setup)
+    if project.keep and (not setup or setup.when):  # else nothing could stay
+        found["keep"] = project.keep
+    checks = project.checks(setup.run if setup else "")
+    found["checks"] = [as_json(check) for check in checks]
+    if project.protect:
+        found["protect"] = project.protect
+    return found
 
 
-def _in_words(proposal: Json) -> str:
-    """`setup: npm ci; checks: npm test; protect: none found`."""
-    lists = proposal | ({"setup": [proposal["setup"]]} if "setup" in proposal else {})
-    return "; ".join(
-        f"{key}: {', '.join(map(_name, lists[key])) or 'none found'}" for key in lists
+def _in_words(found: Json) -> list[str]:
+    """A line for each key: `  checks: npm run lint, npm test`."""
+    lines = []
+    for key, value in found.items():
+        entries = value if isinstance(value, list) else [value]
+        names = []
+        for entry in entries:
+            if isinstance(entry, dict):
+                entry = entry.get("name", entry["run"])
+            names.append(entry)
+        lines.append(f"  {key}: {', '.join(names) or 'none found'}")
+    return lines
+
+
+def _rules(plan: Plan) -> str:
+    """AGENTS.md with the setup and the checks of a plan."""
+    commands = []
+    for check in plan.checks:
+        command = check.command
+        if check.results:  # its name is the plain command
+            command = check.name
+        commands.append(command)
+    values = {"setup": plan.setup and plan.setup.run, "checks": commands}
+    return render_prompt(resource("templates/AGENTS.md"), values)
+
+
+def _ignore_scratch(path: Path) -> str:
+    there = path.read_text("utf-8", "surrogateescape") if path.exists() else ""
+    if ".ralph/" in there.splitlines():
+        return ".gitignore lists .ralph/ already"
+    if there and not there.endswith("\n"):
+        there += "\n"
+    path.write_text(there + ".ralph/\n", "utf-8", "surrogateescape")
+    return "added .ralph/ to .gitignore"
+
+
+def local_settings(root: Path) -> list[str]:
+    """What agents and checks read, git ignores, and .worktreeinclude does not name, as
+    lines for that file."""
+    words = ("ls-files", "-oiz", "--directory", "--exclude-standard")
+    lines = set()
+    for path in git(root, *words, check=False).split("\0"):
+        folder, _, name = path.rpartition("/")
+        if folder == ".claude":
+            inside = [name] if name else os.listdir(root / folder)
+            lines |= {f"{folder}/{one}" for one in inside if one != "worktrees"}
+        elif name.startswith(SETTINGS) and not name.endswith(EXAMPLES):
+            lines.add(name)
+    named = (
+        (read_regular(root / INCLUDE) or b"").decode("utf-8", "replace").splitlines()
     )
-
-
-def _name(found: str | Json) -> str:
-    """What a setup, a check or a pattern is called in one line."""
-    return str(found.get("name", found["run"])) if isinstance(found, dict) else found
+    return sorted(lines - patterns.matching(named, lines))
 
 
 def _can_be_proved(plan: Plan) -> bool:
@@ -164,84 +194,38 @@ def _can_be_proved(plan: Plan) -> bool:
 def next_steps(path: Path) -> list[str]:
     """What to do now, then the commands that follow."""
     plan = prd.load(path)
-    first = []
+    first = ""
     if is_starter(plan):
-        first.append(
-            f"next: edit {path}: the tasks, and the checks that prove them. "
-            f"Or write what you want into brief.md, and after the commit: ralph plan brief.md"
+        first = (
+            f"next: edit {path}: the tasks, and the checks that prove them. Or write "
+            "what you want into brief.md, and after the commit: ralph plan brief.md"
         )
     elif not _can_be_proved(plan):
-        where = (
-            f'"checks" in {path}'
-            if plan.list_key
-            else f'"checks" in the tasks of {path}'
-        )
-        first.append(f"next: name the commands that prove the work under {where}")
+        where = f"{path}" if plan.list_key else f"the tasks of {path}"
+        first = f'next: name the commands that prove the work under "checks" in {where}'
     commands = [
         *_git_steps(path),
         command_line("doctor", path),
         command_line("run", path),
     ]
-    return [*first, f"{'then' if first else 'next'}: {'; '.join(commands)}"]
+    if first:
+        return [first, f"then: {'; '.join(commands)}"]
+    return [f"next: {'; '.join(commands)}"]
 
 
 def _git_steps(path: Path) -> list[str]:
     """The commands that commit the plan, where that is not done."""
-    here = "git" if path.parent == Path() else f"git -C {shlex.quote(str(path.parent))}"
-    start = f"{here} add -A && {here} commit -m start"
-    root = top_level(path.parent)
-    if root is None:
-        return [f"{here} init", start]
+    folder = path.parent
+    command = "git" if folder == Path() else f"git -C {shlex.quote(str(folder))}"
+    root = locate(path).root
     if not git(root, "rev-parse", "-q", "--verify", "HEAD", check=False):
-        return [start]
-    folder = path.parent.resolve()
+        return [f"{command} add -A && {command} commit -m start"]
     beside = ("AGENTS.md", ".gitignore", INCLUDE)
-    names = [path.name, *(os.path.relpath(root / name, folder) for name in beside)]
-    changed = git(folder, "ls-files", "-omz", "--exclude-standard", "--", *names).split(
-        "\0"
-    )
-    new = [name for name in names if name in changed]
-    return [f"{here} add {shlex.join(new)} && {here} commit -m plan"] if new else []
-
-
-def _ignore_scratch(root: Path) -> str:
-    ignore = root / ".gitignore"
-    there = ignore.read_text("utf-8", "surrogateescape") if ignore.exists() else ""
-    if ".ralph/" in there.splitlines():
-        return ".gitignore lists .ralph/ already"
-    with ignore.open("a", encoding="utf-8") as file:
-        file.write(".ralph/\n" if there.endswith("\n") or not there else "\n.ralph/\n")
-    return "added .ralph/ to .gitignore"
-
-
-def _include_settings(root: Path) -> list[str]:
-    """Name in .worktreeinclude the local settings that git ignores: a checkout lacks
-    them."""
-    names = local_settings(root)
+    names = [os.path.relpath(root / name, folder.resolve()) for name in beside]
+    names.insert(0, path.name)
+    words = ("ls-files", "-omz", "--exclude-standard", "--")
+    changed = git(folder, *words, *names).split("\0")
+    names = [name for name in names if name in changed]
     if not names:
         return []
-    (root / INCLUDE).write_text(
-        "".join(f"{name}\n" for name in names), encoding="utf-8"
-    )
-    copied = f"these ignored files are copied for agents and checks: {', '.join(names)}"
-    return [f"wrote {INCLUDE}: {copied}. Remove any that they must not see"]
-
-
-def local_settings(root: Path) -> list[str]:
-    """Local settings that git ignores, as lines of .worktreeinclude; none where that
-    file exists."""
-    if (root / INCLUDE).exists() or not top_level(root):
-        return []
-    words = ("ls-files", "-oiz", "--directory", "--exclude-standard")
-    ignored = git(root, *words, check=False).split("\0")
-    names = {name.rpartition("/")[2] for name in ignored}
-    settings = sorted(
-        name
-        for name in names
-        if name.startswith(".env") and not name.endswith(EXAMPLES)
-    )
-    if (root / CLAUDE).is_file() and any(
-        CLAUDE.startswith(name) for name in ignored if name
-    ):
-        settings.append(CLAUDE)
-    return settings
+    return [f"{command} add {shlex.join(names)} && {command} commit -m plan"]

@@ -8,16 +8,24 @@ from collections.abc import Iterator
 
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
+_SCALAR = r'(?:"(?:[^"\\]|\\.)*"|[\w.+-]+)'
+_LIST = re.compile(rf"^(.*)\[((?:\n\s*{_SCALAR},?)+\n\s*)\](,?)$", re.MULTILINE)
+"""A list of strings and numbers, over several lines."""
 
 
-def dump(value: object, indent: str | None = None) -> str:
-    """JSON in readable letters, where they can be written as UTF-8."""
+def dump(value: object, indent: str | None = None, width: int = 80) -> str:
+    """JSON in readable letters, where they can be written as UTF-8; with an `indent` as
+    prettier writes it, in lines of at most `width` letters."""
     dumped = json.dumps(value, ensure_ascii=False, indent=indent)
-    return (
-        json.dumps(value, indent=indent)
-        if re.search("[\ud800-\udfff]", dumped)
-        else dumped
-    )
+    if re.search("[\ud800-\udfff]", dumped):
+        dumped = json.dumps(value, indent=indent)
+
+    def short(found: re.Match[str]) -> str:
+        line = re.sub(r"\n\s*", " ", found[2]).strip()
+        whole = f"{found[1]}[{line}]{found[3]}"
+        return whole if len(whole) <= width else found[0]
+
+    return _LIST.sub(short, dumped)
 
 
 def rewrite(source: str, old: object, new: object) -> str:
@@ -69,7 +77,8 @@ def _like(first: str, gap: str, value: object) -> str:
     inner = re.match(r"\{\s*\n([ \t]*)", first)
     outer, newline = gap.rpartition("\n")[2], "\r\n" if "\r\n" in gap else "\n"
     step = (inner[1].removeprefix(outer) or "  ") if inner else None
-    return dump(value, step).replace("\n", f"{newline}{outer}")
+    text = dump(value, step, 80 - len(outer))
+    return text.replace("\n", f"{newline}{outer}")
 
 
 def _members(source: str) -> Iterator[tuple[str | int, int, int, int]]:

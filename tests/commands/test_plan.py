@@ -302,8 +302,6 @@ def test_what_planning_cost_counts_for_the_plan(repo: Repo) -> None:
     assert "2 tasks planned" in done.stdout and "$0.25" in done.stdout
     assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.25
     (record,) = repo.records("add")
-    page = repo.ralph("report", "-o", "-").stdout
-    assert "0.25" in page and "cut off" not in page
     assert record["usd"] == 0.25 and "- planner: teller" in repo.read("progress.txt")
 
 
