@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from _ralph.errors import Exit
+from _ralph.loop.branch import tip_of
 from _ralph.loop.claim import RANDOM, id_of_task, set_aside, with_unfinished_work
 from _ralph.loop.examine import KILLED
 from _ralph.loop.landing import mark_passed, restore_marks
@@ -22,7 +23,7 @@ def recover(loop: Loop) -> list[Worked]:
     no longer run, and looks for what plan and log lost."""
     loop.read()
     found = []
-    landed = loop.branch.landed(loop.first_tip)
+    landed = loop.branch.landed(tip_of(loop))
     by_person = stopped_by_person(loop)
     if loop.number == 1:
         note_lost(loop, landed)
