@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from _ralph.errors import Exit
+from _ralph.loop.branch import tip_of
 from _ralph.loop.claim import RANDOM, id_of_task, set_aside, with_unfinished_work
 from _ralph.loop.examine import KILLED
 from _ralph.loop.landing import mark_passed, restore_marks
 from _ralph.loop.loop import Loop
+from _ralph.loop.roles import cut_off
 from _ralph.loop.stages import Begun, Worked
-from _ralph.loop.work import collect_again
-from _ralph.model import Share, Task, Verdict
+from _ralph.loop.work import collect_again, noted_end
+from _ralph.model import Share, Task, Verdict, spent_on
 from _ralph.state.records import AttemptBegan, AttemptEnded
 
 
@@ -22,7 +24,7 @@ def recover(loop: Loop) -> list[Worked]:
     no longer run, and looks for what plan and log lost."""
     loop.read()
     found = []
-    landed = loop.branch.landed(loop.first_tip)
+    landed = loop.branch.landed(tip_of(loop))
     by_person = stopped_by_person(loop)
     if loop.number == 1:
         note_lost(loop, landed)
@@ -91,7 +93,12 @@ def note_passed(loop: Loop, begun: Begun, commit: str) -> None:
     """Note the pass of an attempt whose commit is on the branch, and whose verdict the
     log lacks."""
     task = begun.task
+    results = [noted_end(loop, begun).result]
+    if loop.agents.judge:
+        name = f"{begun.name}-judge"
+        results.append(cut_off(loop, loop.agents.judge, name, "it was cut off"))
     record = AttemptEnded(
+        **vars(spent_on(results)),
         task=task.id,
         title=task.title,
         iteration=begun.iteration,

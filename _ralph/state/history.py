@@ -254,7 +254,9 @@ class History(Spent):
     def _run(self, record: records.RunBegan) -> None:
         self.limits = record.limits
         self.opened_runs.add(record.run)
-        if not record.continues:
+        if record.continues:
+            self.this_run.commit = ""  # the start looked at where the branch is now
+        else:
             self.run, self.stopped, self.this_run = record, None, RunHistory()
 
     def _start(self, record: records.AttemptBegan) -> None:

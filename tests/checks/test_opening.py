@@ -242,6 +242,8 @@ def test_templates_are_tried_before_the_night(
         ('{"userStories": [{"id": "T1", "ti', "line 1", 2),
         ("", "is empty", 2),
         ('{"userStories": [{"id": "a", "title": "x"}], "limits": {"hours": "many"}}', "limits.hours", 0),
+        ('{"userStories": [{"id": 1.5, "title": "a"}]}', "userStories[0].id", 2),
+        ('{"userStories": [{"id": "a", "title": "x"}], "network": false}', "`network` is gone: --wrap", 0),
         ('{"tasks": [{"title": "a"}]}', "`ralph init` adds those that it finds", 0),
         ('{"tasks": [{"title": "a"}], "qualityGates": ["touch ran"]}', "--check 'touch ran'", 0),
     ],
@@ -262,6 +264,12 @@ def test_a_plan_that_no_run_can_use_ends_with_2_and_nothing_happens(
     assert not (repo.path / "progress.txt").exists()
     assert repo.git("branch", "--format=%(refname:short)").split() == ["main"]
     assert repo.ralph("status").returncode == status
+
+
+def test_a_task_that_is_asked_for_and_not_there_is_said(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    code, summary, _ = repo.run(repo.agent("pass"), "--task", "T9")
+    assert (code, "there is no task 'T9'" in summary["reason"]) == (2, True)
 
 
 @pytest.mark.parametrize(

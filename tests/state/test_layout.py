@@ -194,3 +194,45 @@ def test_a_note_says_where_a_plan_is_and_keeps_its_branch(paths: Paths) -> None:
     for folder in (paths.private, paths.places):
         note = layout.noted(folder)
         assert note is not None and (note.paths, note.branch) == (paths, "ralph/x")
+
+
+# ---------------------------------------------------------------- the folder of logs
+
+
+def test_the_folder_of_logs_is_ignored_and_holds_the_newest_attempts(
+    repo: Repo,
+) -> None:
+    paths = layout.locate(repo.path / "prd.json")
+    for number in range(1, 6):
+        layout.new_log(paths, f"{number:04}-T1.out").touch()
+    layout.new_log(paths, "notify.log").touch()
+    layout.trim_logs(paths, under_way=[1], keep=2)
+    left = sorted(path.name for path in paths.logs.iterdir())
+    assert left == ["0001-T1.out", "0004-T1.out", "0005-T1.out", "notify.log"]
+    assert ".ralph" not in repo.git("status", "--porcelain")
+
+
+def test_what_else_a_person_keeps_in_the_same_folder_stays_as_it_is(
+    repo: Repo,
+) -> None:
+    """Other tools that loop over agents commit a folder of this name."""
+    (repo.path / ".git/info").mkdir(exist_ok=True)
+    repo.write(".git/info/exclude", "*.mine")
+    for name in (".ralph/.gitignore", ".ralph/0001-notes.md", "plans/.ralph/a.md"):
+        repo.write(name, "# theirs\n")
+    repo.commit("theirs")
+    repo.plan({"checks": ["true"]})
+    repo.run(repo.agent("P('x').touch()"))
+    assert repo.ralph("report").returncode == 0
+    repo.write(".ralph/new.md", "new")
+    changed = repo.git("status", "--porcelain", "-uall").splitlines()
+    assert changed == ["?? .ralph/new.md", "?? prd.json", "?? progress.txt"]
+    excluded = "*.mine\n**/.ralph/log/\n**/.ralph/report.html\n"
+    assert repo.read(".git/info/exclude") == excluded
+
+
+def test_a_file_in_the_place_of_the_folder_of_logs_is_said(repo: Repo) -> None:
+    repo.write(".ralph", "mine")
+    with pytest.raises(BadInput, match=r"\.ralph is not a folder"):
+        layout.logs_folder(layout.locate(repo.path / "prd.json"))
+    assert repo.read(".ralph") == "mine"

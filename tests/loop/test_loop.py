@@ -1,0 +1,199 @@
+"""What a loop reads before it does anything, and the two locks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from _ralph.checks.results import Own
+from _ralph.errors import Stop, StopNow
+from _ralph.loop.loop import HOLDER, Loop
+from _ralph.model import CheckResult
+from _ralph.state import edit
+from _ralph.state.records import Waited
+from tests.conftest import Repo, within
+
+Opened = Callable[..., Loop]
+
+
+@pytest.fixture(autouse=True)
+def plan(repo: Repo) -> None:
+    repo.plan({"checks": ["true"]})
+
+
+# ---------------------------------------------------------------- the plan
+
+
+def test_a_plan_that_an_editor_is_replacing_ends_no_run(
+    repo: Repo, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("_ralph.loop.loop._PATIENCE", 0.0)
+    loop = opened()
+    renames = "while True: os.rename('prd.json', 'prd.json~'); os.rename('prd.json~', 'prd.json')"
+    words = [sys.executable, "-c", f"import os\n{renames}"]
+    editor = subprocess.Popen(words, cwd=repo.path)
+    try:
+        end = time.monotonic() + 0.7
+        while time.monotonic() < end:
+            loop.read()
+    finally:
+        editor.kill()
+        editor.wait()
+    assert loop.plan.tasks
+
+
+def test_a_plan_that_is_half_saved_is_waited_for_a_moment_and_then_is_trouble(
+    repo: Repo, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("_ralph.loop.loop._PATIENCE", 0.5)
+    loop, whole = opened(), repo.read("prd.json")
+    repo.write("prd.json", whole[:-9])
+    heals = threading.Timer(0.2, repo.write, ("prd.json", f"{whole} "))
+    heals.start()
+    loop.read()
+    assert not loop.trouble
+    heals.join()
+    repo.write("prd.json", whole[:-9])
+    loop.read()
+    assert "prd.json" in loop.trouble
+    assert loop.plan.text == f"{whole} "
+    repo.write("prd.json", whole)
+    loop.read()
+    assert (loop.trouble, loop.plan.text) == ("", whole)
+
+
+def test_a_plan_under_another_name_stays_the_same_plan_for_this_run(
+    repo: Repo, opened: Opened
+) -> None:
+    loop = opened()
+    key = loop.plan.key
+    named = '"project": "q", "branchName": "other"'
+    repo.write("prd.json", repo.read("prd.json").replace('"project": "p"', named))
+    loop.read()
+    assert loop.plan.key == key
+    assert '"q"' in loop.plan.text
+    loop.mark(lambda plan: edit.set_passed(plan, plan.tasks[0], True))
+    assert repo.passed() == ["T1"]
+    assert loop.plan.key == key
+
+
+# ---------------------------------------------------------------- the locks
+
+
+def test_who_enters_the_room_is_alone_and_reads_what_others_left(
+    opened: Opened,
+) -> None:
+    first, second = opened(1), opened(2)
+    green = CheckResult("true", "true", True, 0, 0.1)
+    order: list[object] = []
+
+    def enters() -> None:
+        with second.in_room() as results:
+            order.append("second")
+            known = results.newest(second.first_tip, "true")
+            order.append(known.ok if known else None)
+            order.append(second.history.this_run.waited.reason)
+
+    waits = threading.Thread(target=enters)
+    with first.in_room() as results:
+        assert (first.paths.private / HOLDER).read_text() == "1"
+        waits.start()
+        time.sleep(0.2)
+        order.append("first")
+        results.own["T1"] = Own("x", {})
+        results.add(first.first_tip, [green])
+        results.save()
+        with first.plan_locked():
+            first.write(Waited(reason="why"), "waits")
+    waits.join(10)
+    assert order == ["first", "second", True, "why"]
+    assert not (first.paths.private / HOLDER).exists()
+
+
+def test_a_room_in_which_a_loop_died_is_entered_by_nobody_until_it_is_cleared(
+    opened: Opened,
+) -> None:
+    loop = opened()
+    (loop.paths.private / HOLDER).write_text("2")
+    began = time.monotonic()
+    with pytest.raises(Stop) as stopped, loop.in_room(time.time() + 0.3):
+        raise AssertionError
+    assert stopped.value.word == "limit"
+    assert time.monotonic() - began >= 0.3
+    (loop.paths.private / HOLDER).unlink()
+    with loop.in_room():
+        pass
+
+
+def test_who_waits_for_the_room_stops_at_once(opened: Opened) -> None:
+    loop = opened()
+    (loop.paths.private / HOLDER).write_text("2")
+    threading.Timer(0.2, setattr, (loop.control, "stop_signal", 15)).start()
+    with within(5), pytest.raises(StopNow), loop.in_room():
+        raise AssertionError
+
+
+def test_the_room_is_left_by_an_error_too(opened: Opened) -> None:
+    loop = opened()
+    with pytest.raises(ZeroDivisionError), loop.in_room():
+        raise ZeroDivisionError
+    assert not (loop.paths.private / HOLDER).exists()
+    with loop.in_room():
+        pass
+
+
+def test_notify_may_write_to_the_plan(repo: Repo) -> None:
+    """It is called outside of both locks: a command that itself calls `ralph tell` is
+    not waited for until its deadline."""
+    ralph = f"{sys.executable} -m ralph"
+    told = f"cat >> {repo.outside}/told; {ralph} tell 'well done' >> {repo.outside}/said 2>&1"
+    began = time.monotonic()
+    code, _, printed = repo.run(repo.agent("P('x').touch()"), "--notify", told)
+    assert code == 0, printed
+    assert time.monotonic() - began < 25
+    assert '"passed"' in repo.read("../told")
+    assert repo.read("prd.json").count("well done") >= 1
+    assert "Traceback" not in repo.read("../said")
+
+
+WATCHED = """
+import contextlib
+from _ralph.loop import loop
+real, held = loop.Loop.plan_locked, []
+@contextlib.contextmanager
+def plan_locked(self):
+    with real(self):
+        held.append(self)
+        try:
+            yield
+        finally:
+            held.clear()
+def watched(what):
+    def called(*given, **named):
+        open({log!r}, "a").write(f"{{what.__name__}} {{'inside' if held else 'outside'}}\\n")
+        return what(*given, **named)
+    return called
+loop.Loop.plan_locked = plan_locked
+loop.Loop.in_room = watched(loop.Loop.in_room)
+loop.Loop.stand_by = watched(loop.Loop.stand_by)
+loop.notify = watched(loop.notify)
+"""
+
+
+def test_nobody_waits_or_tells_anything_while_he_holds_the_plan_s_lock(
+    repo: Repo,
+) -> None:
+    repo.plan({"checks": ["test -f T1"]}, {"checks": ["false"]}, limits={"attempts": 1})
+    log = repo.outside / "waits"
+    words = ("--jobs", "2", "--notify", f"cat >> {repo.outside}/told")
+    watch = WATCHED.format(log=str(log))
+    code, _, printed = repo.run(repo.agent("P(task).touch()"), *words, first=watch)
+    assert code == 4, printed
+    waits = log.read_text().splitlines()
+    assert {"in_room outside", "notify outside"} == set(waits)
+    assert '"blocked"' in repo.read("../told")

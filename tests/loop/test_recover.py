@@ -1,0 +1,213 @@
+"""What a loop does with what the last one of its number left: a pass is noted, work is
+judged, and what had not begun costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from _ralph.loop.claim import begin, new_id, next_task
+from _ralph.loop.loop import Loop
+from _ralph.loop.recover import recover
+from _ralph.loop.work import first_snapshot, run_agent
+from _ralph.state.records import AttemptBegan, Stopped
+from tests.conftest import Repo
+from tests.git.test_branch import work_on
+from tests.git.test_workspace import head, listing
+from tests.loop.test_claim import begins
+from tests.scripts import RESULT, plan, speaker
+
+Opened = Callable[..., Loop]
+
+
+def land(loop: Loop, repo: Repo, attempt: str, name: str) -> str:
+    """Let the branch move to the work of an attempt."""
+    tip = loop.branch.tip()
+    tree = loop.git.tree(work_on(repo, tip, name))
+    commit = loop.branch.commit(tree, tip, f"{name}\n\nRalph-Attempt: {attempt}\n")
+    loop.branch.land(commit, tip, name)
+    return commit
+
+
+def ids(loop: Loop) -> dict[str, str]:
+    return {task.id: new_id(loop, task) for task in loop.plan.tasks}
+
+
+def test_what_was_on_the_branch_has_passed_and_what_had_not_begun_is_closed(
+    repo: Repo, opened: Opened
+) -> None:
+    repo.plan(*[{"checks": ["true"]}] * 3)
+    loop = opened()
+    own = ids(loop)
+    for name, attempt in own.items():
+        begins(loop, name, id=attempt, base=head(repo), command="sh")
+    commit = land(loop, repo, own["T1"], "T1.txt")
+    # a parked commit, and a message that only speaks of an attempt, are no passes
+    tree = loop.git.tree(commit)
+    said = f"T2: Ralph-Attempt: {own['T2']}\n\nRalph-Attempt: other\n"
+    loop.branch.park(loop.branch.commit(tree, commit, said), "0002-T2")
+    for _ in range(2):
+        assert recover(loop) == []
+        assert repo.passed() == ["T1"]
+        assert repo.verdicts() == ["T1 passed", "T2 interrupted", "T3 interrupted"]
+    assert not loop.history.open_starts
+    assert loop.history.holds(loop.plan.tasks[0])
+    assert loop.history.this_run.iterations == 1  # that of the pass
+    for record in repo.records("verdict")[1:]:
+        assert record["uncounted"]
+
+
+def test_an_attempt_whose_agent_had_started_goes_on_with_one_verdict(
+    repo: Repo, opened: Opened
+) -> None:
+    agent = repo.program("../agent", "echo good > work.txt; echo x >> $0.paid")
+    repo.plan({"checks": ["true"]}, agent=str(agent))
+    loop = opened()
+    task = next_task(loop)
+    assert task
+    begun = begin(loop, task)
+    assert begun
+    run_agent(loop, begun, first_snapshot(loop, begun))
+    (worked,) = recover(opened())
+    assert "work.txt" in listing(repo, worked.tree)
+    assert (worked.begun.id, worked.begun.number) == (begun.id, 1)
+    assert worked.result.exit == 0  # as it was noted, and not as one that was cut off
+    assert not (repo.path / "../agent.paid").read_text().count("x") > 1
+    assert not repo.records("verdict")
+    assert [*opened().history.open_starts] == [1]
+
+
+@pytest.mark.parametrize(
+    ("number", "jobs", "mine"),
+    [(1, 1, ["T1", "T2", "T3"]), (1, 2, ["T1", "T3"]), (2, 2, ["T2"]), (3, 3, ["T3"])],
+)
+def test_each_loop_takes_up_its_own_and_the_first_those_of_numbers_that_no_longer_run(
+    repo: Repo, opened: Opened, number: int, jobs: int, mine: list[str]
+) -> None:
+    repo.plan(*[{"checks": ["true"]}] * 3)
+    loop = opened(number, limits={"jobs": jobs})
+    own = ids(loop)
+    for worker, (name, attempt) in enumerate(own.items(), 1):
+        begins(loop, name, worker, id=attempt, base=head(repo))
+    recover(loop)
+    assert repo.verdicts() == [f"{name} interrupted" for name in mine]
+
+
+@pytest.mark.parametrize(
+    ("word", "exit", "by_person"),
+    [("interrupted", 130, True), ("asked", 3, True), ("blocked", 4, True), ("terminated", 143, False), ("", 0, False)],
+)  # fmt: skip
+def test_what_a_person_stopped_was_not_interrupted_by_its_own_fault(
+    repo: Repo, opened: Opened, word: str, exit: int, by_person: bool
+) -> None:
+    repo.plan({"checks": ["true"]}, agent=str(repo.program("../agent", "touch x")))
+    loop = opened()
+    task = next_task(loop)
+    assert task
+    begun = begin(loop, task)
+    assert begun
+    run_agent(loop, begun, first_snapshot(loop, begun))
+    if word:
+        loop.write(Stopped(stop=word, exit=exit), "stopped")
+    (worked,) = recover(loop)
+    assert worked.by_person is by_person
+
+
+def test_a_log_that_lost_a_pass_finds_it_on_the_branch(
+    repo: Repo, opened: Opened
+) -> None:
+    """It was taken back with git, or a clone has an older one; the newest commit of a
+    task that is still in the plan counts."""
+    repo.plan({"checks": ["true"]}, {"checks": ["true"]})
+    loop = opened()
+    land(loop, repo, ids(loop)["T1"], "first.txt")
+    newest = land(loop, repo, ids(loop)["T1"], "second.txt")
+    for _ in range(2):
+        recover(loop)
+        assert repo.passed() == ["T1"]
+        (record,) = repo.records("verdict")
+        assert record["commit"] == newest
+    assert loop.history.this_run.iterations == 0
+    repo.plan({"checks": ["true"], "title": "another"})
+    repo.write("progress.txt", "")
+    recover(opened())
+    assert repo.passed() == []
+
+
+def test_a_task_that_is_gone_is_closed_all_the_same(repo: Repo, opened: Opened) -> None:
+    repo.plan({"checks": ["true"]})
+    loop = opened()
+    record = AttemptBegan(task="T9", title="gone", iteration=1, id="x", base=head(repo))
+    loop.write(record, "begins")
+    assert recover(loop) == []
+    assert repo.verdicts() == ["T9 interrupted"]
+
+
+# ---------------------------------------------------------------- whole nights
+
+DIES = """
+import os
+from _ralph.loop import {module} as module
+real = module.{name}
+def dies(*given, **named):
+    found = real(*given, **named)
+    if not os.path.exists({once!r}):
+        open({once!r}, "w").close()
+        os.kill(os.getpid(), 9)
+    return found
+module.{name} = dies
+"""
+
+
+def dies_once_after(repo: Repo, module: str, name: str) -> str:
+    """Python that kills the loop which first returns from a function."""
+    once = str(repo.outside / f"died-in-{name}")
+    return DIES.format(module=module, name=name, once=once)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("claim", "begin"),
+        ("work", "first_snapshot"),
+        ("work", "run_agent"),
+        ("work", "second_snapshot"),
+        ("examine", "make_candidate"),
+        ("examine", "examine"),
+        ("landing", "advance"),
+        ("landing", "mark_passed"),
+        ("landing", "note"),
+    ],
+)
+def test_a_loop_that_dies_anywhere_goes_on_and_nothing_is_lost_or_done_twice(
+    repo: Repo, module: str, name: str
+) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    deeds = f"(OUT / 'paid').open('a').write(task)\nP(f'{{task}}.txt').touch()\nprint({RESULT!r})"
+    first = dies_once_after(repo, module, name)
+    code, summary, printed = repo.run(speaker(repo, deeds), first=first)
+    assert code == 0, printed
+    assert printed.count("loop 1 was killed; it is started again") == 1
+    # one that died before its agent had started began anew
+    again = ["T1 interrupted"] * (name in ("begin", "first_snapshot"))
+    assert repo.verdicts() == [*again, "T1 passed", "T2 passed"]
+    assert repo.commits() == ["T2: task 2", "T1: task 1"]
+    assert repo.read("../paid") == "T1T2"
+    assert summary["usd"] == 0.5
+    assert not any(record.get("weak") for record in repo.records("verdict"))
+
+
+def test_a_killed_run_goes_on_where_its_work_was_merged_meanwhile(repo: Repo) -> None:
+    """The branch begins again at HEAD, and was not rewritten during the run."""
+    repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]})
+    hangs = "if task == 'T2': (OUT / 'there').touch(); time.sleep(60)\nP(task).touch()"
+    process = repo.start("run", "--agent", repo.agent(hangs))
+    repo.wait_for("../there")
+    process.kill()
+    process.wait()
+    assert repo.gone_within(10)
+    repo.git("merge", "-q", "--squash", "ralph/p")
+    repo.git("commit", "-qm", "mine")
+    code, _, printed = repo.run(repo.agent("P(task).touch()", "second"))
+    assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
