@@ -528,47 +528,26 @@ def side_by_side(cwd: Path) -> Measured:
     return Measured(took / floor, floor, took)
 
 
-def train(
-    jobs: int, landed: bool = False, red: bool = False
-) -> Callable[[Path], Measured]:
-    """TASKS tasks whose agent sleeps as long as their check, with as many clean rooms
-    as workers: from the start of the command to its end, or to when the last of them
-    had `landed`; with `red`, every fourth candidate is red once. The floor is what
-    agents and checks sleep, the looks before and after included."""
+def eight_loops(check: float) -> Callable[[Path], Measured]:
+    """TASKS tasks whose agent takes two seconds, with 8 loops, and a check of the plan
+    that takes so many seconds. The floor is what agents and checks sleep: checks run
+    one after another, the looks before and after included."""
 
     def measure(cwd: Path) -> Measured:
-        seconds = max(2 * SCALE, 0.5)
-        agent = f"sh -c 'sleep {seconds}; echo $RALPH_ATTEMPT.$RALPH_TASK_ID > $RALPH_TASK_ID'"
-        check = f"sleep {seconds}" + r"; ! git grep -qE '^1\.task-(4|8|12|16)$'" * red
+        work, look = 2 * SCALE, check * SCALE
+        agent = f"sh -c 'sleep {work}; echo > $RALPH_TASK_ID'"
         tasks = [{"title": f"task {number}"} for number in range(1, TASKS + 1)]
-        text = json.dumps({"project": "p", "checks": [check], "tasks": tasks})
+        text = json.dumps({"project": "p", "checks": [f"sleep {look}"], "tasks": tasks})
         (repository(cwd) / "prd.json").write_text(text)
         began = time.time()
-        loop(cwd, agent, 2 * TASKS, "--jobs", str(jobs), "--rooms", str(jobs))
+        loop(cwd, agent, 2 * TASKS, "--jobs", "8")
         ended = time.time()
-        assert all(
-            task["passes"]
-            for task in json.loads((cwd / "prd.json").read_text())["tasks"]
-        )
-        floor = (TASKS / jobs * 2 + 1 + (not landed)) * seconds
-        if landed:
-            ended = last_landing(cwd)
-        return Measured(
-            (ended - began) / floor if red else ended - began, floor, ended - began
-        )
+        done = json.loads((cwd / "prd.json").read_text())["tasks"]
+        assert all(task["passes"] for task in done)
+        floor = work + (TASKS + 2) * look if look else TASKS / 8 * work
+        return Measured((ended - began) / floor, floor, ended - began)
 
     return measure
-
-
-def last_landing(cwd: Path) -> float:
-    """When (unix time) the newest verdict was written."""
-    lines = (cwd / "progress.txt").read_text().splitlines()
-    machine = [
-        line for line in lines if line.startswith("<!-- ralph ") and '"verdict"' in line
-    ]
-    return float(
-        json.loads(machine[-1].removeprefix("<!-- ralph ").removesuffix(" -->"))["time"]
-    )
 
 
 def spent_by(pids: list[int]) -> int:
@@ -724,7 +703,7 @@ def single_tests(cwd: Path) -> Measured:
             file.write(f"<testcase {name}><system-out>{said}</system-out></testcase>\n")
         file.write("</testsuite></testsuites>\n")
     parse = "from xml.parsers import expat; expat.ParserCreate().ParseFile(open(sys.argv[1], 'rb'))"
-    read = "from _ralph.loop import junit; junit.read(Path(sys.argv[1]), Path())"
+    read = "from _ralph.checks import junit; junit.read(Path(sys.argv[1]), Path())"
     memory: list[float] = []
 
     def one(code: str) -> float:
@@ -747,11 +726,8 @@ CLICK, PIPE, JSON = (
 FIGURES = (
     Figure("ten", "an attempt of ten minutes: what ralph adds", "ten minutes", 0.1, ten_minutes, "%"),
     Figure("jobs", "16 tasks of 5 s with 4 workers", "the sleep of 4 tasks", 1.15, side_by_side),
-    Figure("train", "16 tasks of 2 s, a check of 2 s, 8 workers and rooms: to the last landing", SLEEP, 12, train(8, landed=True), "s"),
-    Figure("train-end", "the same: to the end", SLEEP, 15, train(8), "s"),
-    Figure("train-4", "the same with 4: to the last landing", SLEEP, 20, train(4, landed=True), "s"),
-    Figure("train-4-end", "the same: to the end", SLEEP, 23, train(4), "s"),
-    Figure("train-red", "8 workers and rooms, every fourth candidate red once: to the end", SLEEP, 1.6, train(8, red=True)),
+    Figure("loops", "16 tasks of 2 s with 8 loops, checks that take none", SLEEP, 1.2, eight_loops(0)),
+    Figure("loops-check", "the same with a check of 1 s", SLEEP, 1.1, eight_loops(1)),
     Figure("check", "a check in the clean room, 1,000 files: what it takes more", "the check", 20, a_check, "ms"),
     Figure("help", "ralph --help", CLICK, 1.3, start("--help")),
     Figure("version", "ralph --version", CLICK, 1.3, start("--version")),

@@ -761,9 +761,7 @@ class Player:
             changes[task] = files
             before = commit.id
         started = time.perf_counter()
-        done = night.ralph(
-            "--jobs", str(jobs), "--rooms", str(jobs), "--max-attempts", "3"
-        )
+        done = night.ralph("--jobs", str(jobs), "--max-attempts", "3")
         landed = sum(done.passed(task) for task in done.tasks)
         differs = done.home.git(
             "diff-tree", "-r", "--name-only", before, "ralph/replay"
@@ -778,7 +776,7 @@ class Player:
         )
         seconds = time.perf_counter() - started
         return (
-            f"chain, jobs and rooms {jobs}: {landed} of {len(commits)} landed, exit {done.exit}, {tree},"
+            f"chain, {jobs} jobs: {landed} of {len(commits)} landed, exit {done.exit}, {tree},"
             f" {done.suite_runs} runs of the suite, {seconds:.0f} s"
         )
 
@@ -900,7 +898,7 @@ def replay(stage: Stage, number: int, chain: int, skipped: int) -> Score:
         except (
             Unfit
         ) as error:  # between them the history changes what cannot be laid down
-            said = f"chain, jobs and rooms {jobs}: not played: {error}"
+            said = f"chain, {jobs} jobs: not played: {error}"
         print(said, flush=True)
     for fault in score.wrong:
         print(f"wrong: {fault}")

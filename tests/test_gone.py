@@ -108,5 +108,13 @@ def test_commands_that_read_them_refuse_them(
     words: list[str], env: dict[str, str]
 ) -> None:
     found = CliRunner().invoke(ralph.cli, words, env=env, prog_name="ralph")
-    assert isinstance(found.exception, BadInput)
-    assert "is set, and not read any more: use --" in str(found.exception)
+    assert found.exit_code == 2
+    assert "is set, and not read any more: use --" in found.output
+
+
+def test_a_refused_variable_is_in_the_summary_too(repo: Repo) -> None:
+    done = repo.ralph("run", "--json", RALPH_RUN_MAX_USD="5", RALPH_RUN_JUDGE="x")
+    summary = json.loads(done.stdout)
+    assert summary["exit"] == done.returncode == 2
+    assert "RALPH_RUN_JUDGE is set" in summary["reason"]
+    assert "RALPH_RUN_MAX_USD is set" in summary["reason"]

@@ -103,7 +103,7 @@ def test_right_work_is_accepted_and_wrong_work_is_not(history: Repo) -> None:
         done.stdout
     )
     for jobs in (1, 4):
-        ended = f"chain, jobs and rooms {jobs}: 2 of 2 landed, exit 0, the tree of the history"
+        ended = f"chain, {jobs} jobs: 2 of 2 landed, exit 0, the tree of the history"
         assert ended in done.stdout, done.stdout
     assert not history.git("status", "--porcelain") and "ralph" not in history.git(
         "branch", "--all"

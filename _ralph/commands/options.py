@@ -290,13 +290,15 @@ def takes(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
 
 def chosen(given: Json) -> Options:
-    """What was given on the command line, as the loop wants it. BadInput for a variable
-    of an option, which is not read any more."""
-
+    """What was given on the command line, as the loop wants it. A usage error for a
+    variable of an option, which is not read any more."""
     from _ralph import gone
     from _ralph.state.options import Options
 
-    gone.refuse_variables(os.environ)
+    try:
+        gone.refuse_variables(os.environ)
+    except BadInput as error:
+        raise click.UsageError(str(error)) from None
     return Options(**given)
 
 

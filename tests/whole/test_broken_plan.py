@@ -23,7 +23,20 @@ BREAKS = {
     "cut off": "head -c 100 ../whole > prd.json",
     "gone": "rm prd.json",
     "a FIFO": "rm prd.json; mkfifo prd.json",
-    "a merge under way": "{ echo '    limit = [] if mended else ["--max-hours", "0.0025"]
+    "a merge under way": "{ echo '<<<<<<< HEAD'; cat ../whole; echo =======; cat ../whole; } > prd.json",
+    "two tasks with one id": "sed s/T3/T1/ ../whole > prd.json",
+    "no tasks": """echo '{"userStories": []}' > prd.json""",
+}
+
+
+@pytest.mark.parametrize(
+    ("how", "mended"), [("cut off", False), *((how, True) for how in sample(BREAKS, 4))]
+)
+def test_a_plan_that_breaks_at_night_is_waited_for(
+    repo: Repo, how: str, mended: bool
+) -> None:
+    repo.plan(*map(own, ("T1", "T2", "T3")))
+    limit = [] if mended else ["--max-hours", "0.0025"]
     words = ("run", "--jobs", "2", "--agent", repo.agent(f"{SEES}{COUNTS}"), *limit)
     night = repo.start(
         *words, "--notify", f"cat >> {repo.outside}/told", first=LOOKS_OFTEN

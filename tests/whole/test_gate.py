@@ -91,7 +91,7 @@ def owner(tmp_path: Path, repo: Repo) -> Repo:
     (home / ".gitconfig").write_text(
         "[user]\n\tname = Test\n\temail = test@example.invalid\n[init]\n\tdefaultBranch = main\n"
     )
-    repo.env = {**surroundings(home), **mark, "RALPH_RUN_NO_AWAKE": "1"}
+    repo.env = {**surroundings(home), **mark}
     repo.tool(
         "ralph",
         f'exec {shlex.quote(sys.executable)} {shlex.quote(str(ROOT / "ralph.py"))} "$@"',

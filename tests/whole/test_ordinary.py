@@ -405,10 +405,8 @@ def test_a_change_of_one_line_lands_as_git_has_it_and_nothing_else_does(
 
 
 @pytest.mark.parametrize("name", sample(REPOSITORIES, 12))
-def test_what_lands_from_three_rooms_is_what_git_has_of_each(
-    repo: Repo, name: str
-) -> None:
-    """The change of one line beside two new files, by three workers at once."""
+def test_what_three_loops_commit_is_what_git_has_of_each(repo: Repo, name: str) -> None:
+    """The change of one line beside two new files, by three loops at once."""
     odd = REPOSITORIES[name]
     made(repo, odd)
     base = repo.git("rev-parse", "HEAD").strip()
@@ -421,7 +419,7 @@ def test_what_lands_from_three_rooms_is_what_git_has_of_each(
     ]
     plan(repo, *own, **{"checks": ["true"], **odd.plan})
     does = f"if task == 'T1': {odd.work}\nelse: P('abc'[int(task[1:]) - 1]).touch()\nprint(RESULT)"
-    code, _, said = repo.run(agent(repo, odd, does), "--jobs", "3", "--rooms", "3")
+    code, _, said = repo.run(agent(repo, odd, does), "--jobs", "3")
     assert (code, repo.passed()) == (0, ["T1", "T2", "T3"]), said
     landed = repo.git("rev-list", f"{base}..ralph/p").split()
     changed = [repo.git("diff-tree", "-r", f"{one}^", one) for one in landed]

@@ -215,12 +215,11 @@ def kill(repo: Repo, plan: list[Made], chance: random.Random) -> None:
 def night(
     repo: Repo, agent: str, jobs: int, plan: list[Made], chance: random.Random
 ) -> int:
-    """Start ralph again and again, then with any number of workers and clean rooms,
-    until it ends by itself; how often it was killed."""
+    """Start ralph again and again, then with any number of loops, until it ends by itself; how often it was killed."""
     kills, most, last = 0, chance.randint(1, 3), time.monotonic() + PATIENCE
     while time.monotonic() < last:
-        several = ("--jobs", str(jobs), "--rooms", str(chance.randint(1, 4)))
-        words = ("run", "--json", "--agent", agent, *several, "--agent-timeout", "4s")
+        words = ("run", "--json", "--agent", agent, "--jobs", str(jobs))
+        words += ("--agent-timeout", "4s")
         with (repo.outside / "said").open("wb") as said:
             process = subprocess.Popen(
                 [sys.executable, "-m", "ralph", *words],
@@ -282,7 +281,7 @@ def red_commits(repo: Repo, checks: dict[str, str]) -> list[str]:
 
 
 @pytest.mark.parametrize(("seed", "jobs"), sample(itertools.product(SEEDS, JOBS), 6))
-def test_a_night_ends_as_the_model_says_with_any_number_of_workers_and_rooms(
+def test_a_night_ends_as_the_model_says_with_any_number_of_loops(
     repo: Repo, seed: int, jobs: int, tally: Callable[[str, int], None]
 ) -> None:
     """The plan goes by the seed alone: one worker and four end with the same passes."""
