@@ -4,6 +4,7 @@ clone."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -45,7 +46,7 @@ PERSONS = {
     ".env": "KEY=1\n",
     "README.md": "an edit of mine\n",
 }
-SILENCE, PATIENCE = 20.0, 60.0
+SILENCE, PATIENCE = 20.0, 300.0
 """Seconds without a call of the agent, and seconds in all, after which somebody ends a
 loop."""
 KILLED_AT = 6
@@ -187,7 +188,8 @@ def play(name: str, command: str, top: Path) -> Night:
         ended,
     )
     for one in left:
-        one.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
     return found
 
 
