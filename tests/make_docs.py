@@ -190,6 +190,12 @@ def command_section(
     return "\n\n".join(blocks) + "\n"
 
 
+def _shown(default: object) -> str:
+    """A default, as a person would type it."""
+    words = default if isinstance(default, (list, tuple)) else [default]
+    return " ".join(map(str, words))
+
+
 def option_row(context: click.Context, option: click.Option) -> str:
     """One option: its names, its default and what it does."""
     takes = "" if option.is_flag else f" {option.make_metavar(context)}"
@@ -198,7 +204,7 @@ def option_row(context: click.Context, option: click.Option) -> str:
     )
     said, _, default = (option.help or "").partition("  [default: ")
     default = default.rstrip("]") or (
-        str(option.default) if option.show_default else ""
+        _shown(option.default) if option.show_default else ""
     )
     cells = (
         f"{names}`{option.opts[-1]}{takes}`",
