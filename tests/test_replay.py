@@ -34,11 +34,11 @@ sys.exit(failed)
 RUN = f"{sys.executable} -S suite.py $RALPH_RESULTS"
 ACCEPTS_ALL = """
 from dataclasses import replace
-from _ralph.loop import checking
-def check_commit(run, job, real=checking.check_commit):
-    found = real(run, job)
+from _ralph.loop import examine
+def results_of(places, results, job, real=examine.results_of):
+    found = real(places, results, job)
     return replace(found, checks=[replace(one, ok=True) for one in found.checks])
-checking.check_commit = check_commit
+examine.results_of = results_of
 import ralph
 ralph.main()
 """
