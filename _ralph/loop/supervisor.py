@@ -230,9 +230,10 @@ class Supervisor:
         for one in self.loop.history.open_starts.values():
             if (one.worker or 1) == child.number:
                 start = one.id
-                place = (start, in_room)
-                if in_room:  # its checks can do it again under another id
-                    place = (f"attempt {one.attempt} at {one.key}", in_room)
+                # Its checks, or what is done before its agent starts, can do it again
+                # under another id. A task whose agent is interrupted is blocked in time.
+                cut_off = 0 if in_room else self.loop.history.of(one).interrupted
+                place = (f"attempt {one.attempt} at {one.key}, {cut_off}", in_room)
         self.deaths[place] += 1
         times = self.deaths[place]
         if times > 1 and not (start and in_room and times < 3):
