@@ -17,6 +17,7 @@ from _ralph import files
 from _ralph.checks.view import Reporter
 from _ralph.errors import Exit, Stop, StopNow, translate
 from _ralph.loop.loop import HOLDER, Loop, notify
+from _ralph.loop.opening import is_open
 from _ralph.model import Json
 from _ralph.process import mark, process
 from _ralph.process.process import Control
@@ -290,7 +291,9 @@ def close_run(loop: Loop, stop: Stop, spare: frozenset[int]) -> Stop:
     the stop, which the final check may have changed."""
     loop.read()
     stop = with_final_check(loop, stop)
-    if loop.history.run and loop.history.run.run == loop.run_id:
+    # One that goes on after a kill has the `run` record of the one before.
+    ended = is_open(loop) or stop.exit != Exit.USAGE
+    if loop.history.run and ended:
         with loop.plan_locked():
             loop.write(
                 Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason),
