@@ -34,8 +34,8 @@ from _ralph import codec, files, text
 from _ralph.agents import prompt
 from _ralph.checks.results import _File
 from _ralph.loop.work import Ended
-from _ralph.state.settings import DEFAULT_COMMIT
 from _ralph.state import prd, records
+from _ralph.state.settings import DEFAULT_COMMIT
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "RALPH_TEST_MARK"

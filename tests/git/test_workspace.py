@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _ralph.loop.places import Places
+from _ralph.loop.settings import Settings
+from _ralph.loop.view import View
 
 from _ralph import files
 from _ralph.errors import BadInput, StopNow
@@ -26,13 +29,10 @@ from _ralph.git import patterns, snapshot, workspace
 from _ralph.git.git import Git, freeze_settings
 from _ralph.git.snapshot import Entry, restore
 from _ralph.git.workspace import Place, Start, changes
-from _ralph.state.options import Options
-from _ralph.loop.places import Places
-from _ralph.loop.settings import Settings
-from _ralph.loop.view import View
 from _ralph.model import Setup
 from _ralph.process.process import Control
 from _ralph.state import layout, limits, prd
+from _ralph.state.options import Options
 from tests.conftest import Repo, within
 
 

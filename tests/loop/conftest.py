@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from _ralph.loop.run import Run
 
 from _ralph.loop.opening import read_run
-from _ralph.state.options import Options
-from _ralph.loop.run import Run
 from _ralph.process.process import Control
+from _ralph.state.options import Options
 from tests.conftest import Repo
 
 

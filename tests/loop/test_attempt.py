@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-
-from _ralph.errors import NeedsPerson
 from _ralph.loop.attempt import (
     begin,
     prompt_for,
@@ -19,6 +17,8 @@ from _ralph.loop.attempt import (
 from _ralph.loop.changed import changed_tests
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
 from _ralph.loop.run import Run
+
+from _ralph.errors import NeedsPerson
 from _ralph.model import AgentResult, Check, CheckResult, Outcome, Verdict
 from _ralph.state.layout import new_log
 from _ralph.state.records import AttemptEnded

@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from _ralph.errors import NeedsPerson
-from _ralph.git import workspace
 from _ralph.loop.candidate import make_candidate, tip_of
 from _ralph.loop.checking import check_commit, check_twice
 from _ralph.loop.commit import commit_in_room
 from _ralph.loop.jobs import Attempt, Checked, CheckJob
-from _ralph.loop.opening import read_run
-from _ralph.state.options import Options
 from _ralph.loop.run import Run
+
+from _ralph.errors import NeedsPerson
+from _ralph.git import workspace
+from _ralph.loop.opening import read_run
 from _ralph.loop.setup import require_setup
 from _ralph.model import Check, Conflict, Verdict
+from _ralph.state.options import Options
 from tests.conftest import Repo, within
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import head, listing

@@ -7,9 +7,9 @@ import venv
 from pathlib import Path
 
 import pytest
+from _ralph.loop.elsewhere import require_own_files, shared_python
 
 from _ralph.errors import BadInput
-from _ralph.loop.elsewhere import require_own_files, shared_python
 from _ralph.state import prd
 
 BARE = ["python3 -m pytest -q"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from _ralph.loop.jobs import Attempt, Checked
 
 from _ralph.agents.registry import PLAIN, Agent
-from _ralph.loop.jobs import Attempt, Checked
 from _ralph.model import AgentResult, CheckResult, Judgement, Outcome, Task, Tokens
 
 

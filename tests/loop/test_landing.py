@@ -8,8 +8,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-
 from _ralph.loop.jobs import Attempt
+from _ralph.loop.run import Run
+
 from _ralph.loop.landing import (
     failure_of,
     land,
@@ -21,10 +22,9 @@ from _ralph.loop.landing import (
     set_back_claim,
 )
 from _ralph.loop.opening import read_run
-from _ralph.state.options import Options
-from _ralph.loop.run import Run
 from _ralph.model import CheckResult, Task, Verdict
 from _ralph.state import edit
+from _ralph.state.options import Options
 from _ralph.state.records import AttemptEnded, Rechecked, Retried
 from tests.conftest import Repo
 from tests.git.test_branch import work_on

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _ralph.loop.run import Run
 
 from _ralph import files
 from _ralph.errors import AgentUnavailable, BadInput
@@ -26,7 +27,6 @@ from _ralph.loop.opening import (
     version_of,
 )
 from _ralph.state.options import Options
-from _ralph.loop.run import Run
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import head

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from _ralph.agents.registry import PLAIN, Agent
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.pool import Pool
 from _ralph.loop.train import Look
+
+from _ralph.agents.registry import PLAIN, Agent
 from _ralph.model import Task, Verdict
 from _ralph.process.process import Control
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-
-from _ralph.git.git import Git
 from _ralph.loop.checking import current_results, results_of
 from _ralph.loop.jobs import Checked, CheckJob
 from _ralph.loop.results import Results, up_to
 from _ralph.loop.run import Run
+
+from _ralph.git.git import Git
 from _ralph.model import Check, CheckResult, Setup
 from tests.conftest import Repo
 from tests.git.test_branch import work_on

@@ -10,11 +10,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from _ralph.loop.places import Places, first_word
+from _ralph.loop.room import Room
 
 from _ralph import files
 from _ralph.loop import exact
-from _ralph.loop.places import Places, first_word
-from _ralph.loop.room import Room
 from _ralph.model import Check, Setup
 from _ralph.process.sandbox import CACHE
 from _ralph.state.layout import logs_folder

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from _ralph.errors import Exit, RalphError
-from _ralph.loop import rounds
 from _ralph.loop.attempt import begin
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.run import Run, asked_to_stop
+
+from _ralph.errors import Exit, RalphError
+from _ralph.loop import rounds
 from _ralph.model import AgentResult, Outcome, Verdict
 from _ralph.state import layout
 from _ralph.state.history import NEVER, Away

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from _ralph.loop.run import Run
 
 from _ralph.errors import BadInput
 from _ralph.loop import settings as module
-from _ralph.state.options import Options, load_plan
-from _ralph.loop.run import Run
 from _ralph.state import edit
 from _ralph.state.layout import logs_folder, new_log, trim_logs
+from _ralph.state.options import Options, load_plan
 from tests.conftest import Repo
 
 Opened = Callable[..., Run]

@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from _ralph.loop.suite import Change, compare, judged, undone, with_tests
 
 from _ralph.loop import suite
-from _ralph.loop.suite import Change, compare, judged, undone, with_tests
 from _ralph.model import CheckResult, SingleTests
 
 # Runs before, now and earlier: `;` between two runs on the same files, a letter for

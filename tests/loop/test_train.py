@@ -7,10 +7,10 @@ import random
 from collections.abc import Generator
 
 import pytest
-
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.pool import Pool
 from _ralph.loop.train import Look, Overtaken, Train, Turn
+
 from _ralph.model import Verdict
 from _ralph.process.process import Control
 from tests.loop.test_pool import attempt

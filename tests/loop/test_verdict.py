@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from _ralph.agents.registry import PLAIN, Agent
 from _ralph.loop.jobs import Attempt
 from _ralph.loop.suite import Change
 from _ralph.loop.verdict import Before, Facts, decide, weigh
+
+from _ralph.agents.registry import PLAIN, Agent
 from _ralph.model import AgentResult, Check, CheckResult, Outcome, Task, Verdict
 from _ralph.state.prd import load
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from _ralph.agents.events import StreamParser
-from _ralph.loop import view as module
 from _ralph.loop.attempt import begin, work_here
 from _ralph.loop.jobs import Worked
 from _ralph.loop.run import Run
 from _ralph.loop.view import Reporter
+
+from _ralph.agents.events import StreamParser
+from _ralph.loop import view as module
 from _ralph.model import CheckResult
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal

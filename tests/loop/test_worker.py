@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _ralph.loop.jobs import Checked, Worked
+from _ralph.loop.worker import Job, WorkerDied, start
 
 from _ralph.codec import MOST, as_json, made
 from _ralph.errors import (
@@ -20,8 +22,6 @@ from _ralph.errors import (
     StopNow,
     TryLater,
 )
-from _ralph.loop.jobs import Checked, Worked
-from _ralph.loop.worker import Job, WorkerDied, start
 from _ralph.model import AgentResult, CheckResult, Outcome, Tokens
 
 Pipe = tuple[Job[Checked], int]

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from _ralph.model import Check, Task, Tokens
-from _ralph.state.history import NEVER, History, Unavailable, newest, parse_handoff, replay
+from _ralph.state.history import (
+    NEVER,
+    History,
+    Unavailable,
+    newest,
+    parse_handoff,
+    replay,
+)
 from _ralph.state.records import Journal, from_json
 from tests.state.test_log import OF_PLAN, journal, made, record, start, verdict
 

@@ -15,8 +15,8 @@ import pytest
 
 from _ralph import text
 from _ralph.agents.registry import PLAIN, Agent
-from _ralph.errors import BadInput
 from _ralph.checks.verdict import Decision
+from _ralph.errors import BadInput
 from _ralph.loop.landing import record_lines
 from _ralph.loop.stages import Begun, Candidate, Examined, Worked
 from _ralph.model import (
