@@ -45,6 +45,7 @@ class Unavailable:
 class RunHistory(Spent):
     """What is counted for one run; `seconds` is how long it took."""
 
+    first: int = 0  # the number of the last iteration before it
     iterations: int = 0
     passed: int = 0
     blocked_in_a_row: int = 0
@@ -257,7 +258,8 @@ class History(Spent):
         if record.continues:
             self.this_run.commit = ""  # the start looked at where the branch is now
         else:
-            self.run, self.stopped, self.this_run = record, None, RunHistory()
+            self.run, self.stopped = record, None
+            self.this_run = RunHistory(first=self.iteration)
 
     def _start(self, record: records.AttemptBegan) -> None:
         self.open_starts[record.iteration] = record
@@ -311,8 +313,8 @@ class History(Spent):
             task.last, task.parked = record, record.parked or task.parked
         if verdict is Verdict.SET_ASIDE:
             self.this_run.set_aside[record.key] = record.reason
-        if record.uncounted and not record.seconds:
-            self.this_run.iterations -= 1  # no agent worked
+        if record.uncounted and not record.seconds:  # no agent worked
+            self.this_run.iterations -= record.iteration > self.this_run.first
         self._in_a_row(record)
 
     def _prices(self, record: records.AttemptEnded) -> None:
