@@ -65,7 +65,6 @@ def begin(
     if history.run is None:  # one that crashed continues with its own limits
         history.this_run = RunHistory()
         loop.check_is_due = history.unchecked > 0
-    history.this_run.commit = ""  # where the branch is now was looked at
     loop.carried = history.this_run.seconds
     return loop, lines
 

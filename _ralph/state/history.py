@@ -157,6 +157,7 @@ class History(Spent):
     run: records.RunBegan | None = None  # the one that has not stopped
     stopped: records.Stopped | None = None
     this_run: RunHistory = field(default_factory=RunHistory)
+    counted_run: str = ""  # its id
     limits: dict[str, float] = field(default_factory=dict)  # of this run alone
     recheck: records.Rechecked | None = None  # the last final check
     opened_runs: set[str] = field(default_factory=set)  # their ids
@@ -178,6 +179,10 @@ class History(Spent):
 
     def apply(self, record: records.Record) -> None:
         """Take in the next record of the plan."""
+        if self.run is None and isinstance(record, records.AttemptEnded):
+            # of an attempt that another run began, before this one has its record
+            if record.run != self.counted_run:
+                self.this_run, self.counted_run = RunHistory(), record.run
         self.this_run.seconds = round(self.this_run.seconds + self._lasted(record), 3)
         match record:
             case records.RunBegan():
@@ -254,10 +259,11 @@ class History(Spent):
     def _run(self, record: records.RunBegan) -> None:
         self.limits = record.limits
         self.opened_runs.add(record.run)
-        if record.continues:
-            self.this_run.commit = ""  # the start looked at where the branch is now
-        else:
-            self.run, self.stopped, self.this_run = record, None, RunHistory()
+        if not record.continues:
+            if record.run != self.counted_run or not record.run:
+                self.this_run = RunHistory()
+            self.run, self.stopped = record, None
+        self.counted_run = record.run
 
     def _start(self, record: records.AttemptBegan) -> None:
         self.open_starts[record.iteration] = record
@@ -311,7 +317,8 @@ class History(Spent):
             task.last, task.parked = record, record.parked or task.parked
         if verdict is Verdict.SET_ASIDE:
             self.this_run.set_aside[record.key] = record.reason
-        if record.uncounted and not record.seconds:
+        ours = start and start.run == record.run
+        if ours and record.uncounted and not record.seconds:
             self.this_run.iterations -= 1  # no agent worked
         self._in_a_row(record)
 
