@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from _ralph.model import Check, Task, Tokens
-from _ralph.state.history import NEVER, Away, History, newest, parse_handoff, replay
+from _ralph.state.history import (
+    NEVER,
+    History,
+    Unavailable,
+    newest,
+    parse_handoff,
+    replay,
+)
 from _ralph.state.records import Journal, from_json
 from tests.state.test_log import OF_PLAN, journal, made, record, start, verdict
 
@@ -337,25 +344,25 @@ def limited(
 
 
 @pytest.mark.parametrize(("records", "away"), [
-    (limited(10), Away(10, tries=1, reason="busy")),
-    (limited(10, reset=99), Away(10, reset=99, reason="busy")),
-    (limited(10) + limited(80, 2), Away(80, tries=2, reason="busy")),
-    (limited(10) + limited(80, 2, tokens={"output": 5}), Away(80, tries=1, reason="busy")),
+    (limited(10), Unavailable(10, tries=1, reason="busy")),
+    (limited(10, reset=99), Unavailable(10, reset=99, reason="busy")),
+    (limited(10) + limited(80, 2), Unavailable(80, tries=2, reason="busy")),
+    (limited(10) + limited(80, 2, tokens={"output": 5}), Unavailable(80, tries=1, reason="busy")),
     # the same limit
-    (limited(10) + limited(80, 2, began=5), Away(10, tries=1, reason="busy")),
-    (limited(10, reset=99) + limited(20, 2, began=5), Away(10, reset=99, reason="busy")),
-    (limited(10, reset=99) + limited(20, 2, began=5, reset=50), Away(20, reset=99, reason="busy")),
-    (limited(10, reset=50) + limited(20, 2, began=5, reset=99), Away(20, reset=99, reason="busy")),
-    ([verdict("unavailable", command="a", time=10.0, reason="no login")], Away(10, NEVER, 0, "no login")),
+    (limited(10) + limited(80, 2, began=5), Unavailable(10, tries=1, reason="busy")),
+    (limited(10, reset=99) + limited(20, 2, began=5), Unavailable(10, reset=99, reason="busy")),
+    (limited(10, reset=99) + limited(20, 2, began=5, reset=50), Unavailable(20, reset=99, reason="busy")),
+    (limited(10, reset=50) + limited(20, 2, began=5, reset=99), Unavailable(20, reset=99, reason="busy")),
+    ([verdict("unavailable", command="a", time=10.0, reason="no login")], Unavailable(10, NEVER, 0, "no login")),
     # it has answered
-    ([*limited(10), verdict("failed", command="a")], Away(10, reason="busy")),
+    ([*limited(10), verdict("failed", command="a")], Unavailable(10, reason="busy")),
     # begun before
-    ([*limited(10, reset=99), verdict("failed", command="a")], Away(10, 99, reason="busy")),
+    ([*limited(10, reset=99), verdict("failed", command="a")], Unavailable(10, 99, reason="busy")),
     ([*limited(10), record("run")], None),
-    ([*limited(10), record("run", continues=True)], Away(10, tries=1, reason="busy")),
+    ([*limited(10), record("run", continues=True)], Unavailable(10, tries=1, reason="busy")),
 ])  # fmt: skip
 def test_why_an_agent_cannot_be_used(
-    records: list[dict[str, Any]], away: Away | None
+    records: list[dict[str, Any]], away: Unavailable | None
 ) -> None:
     assert fold(*records).this_run.away.get("a") == away
 

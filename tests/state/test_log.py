@@ -12,16 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _ralph.loop.jobs import Attempt
 
 from _ralph import text
 from _ralph.agents.registry import PLAIN, Agent
+from _ralph.checks.verdict import Decision
 from _ralph.errors import BadInput
 from _ralph.loop.landing import record_lines
-from _ralph.model import AgentResult, CheckResult, Outcome, Plan, Task, Tokens, Verdict
+from _ralph.loop.stages import Begun, Candidate, Examined, Worked
+from _ralph.model import (
+    AgentResult,
+    CheckResult,
+    Judgement,
+    Outcome,
+    Plan,
+    Share,
+    Task,
+    Tokens,
+    Verdict,
+)
 from _ralph.state import prd
-from _ralph.state.history import parse_handoff, replay
-from _ralph.state.records import Journal, Record, from_json, parse
+from _ralph.state.history import replay
+from _ralph.state.records import AttemptEnded, Journal, Record, from_json, parse
 from tests.conftest import within
 from tests.test_files import lay
 
@@ -103,55 +114,53 @@ def harmless(data: bytes, records: int) -> None:
 # ---------------------------------------------------------------- forging
 
 
-def attempt_with(hostile: str) -> Attempt:
+def examined_with(hostile: str) -> Examined:
     """An attempt in which every text that somebody else wrote is `hostile`; of an
     agent's result, reason and denials have been through `agents.conclude`, which makes
     each one line."""
     agent = Agent("plain", (hostile,), PLAIN)
-    attempt = Attempt(Task(hostile, text.one_line(hostile, 120), 0, {}), 1, 17, agent)
-    attempt.result = AgentResult(
+    task = Task(hostile, text.one_line(hostile, 120), 0, {})
+    result = AgentResult(
         Outcome.FAILED, reason=text.one_line(hostile, 300), text=hostile, session=hostile, usd=0.5,
         tokens=Tokens(1, 2, 3), denials=[text.one_line(hostile)] * 2, exit=1, survivors=[12],
     )  # fmt: skip
-    attempt.checks = [
-        CheckResult(
-            name=hostile,
-            command=hostile,
-            ok=False,
-            exit=1,
-            seconds=1.0,
-            tail=hostile,
-            log="x.log",
-        ),
-        CheckResult(name="lint", command="lint", ok=True, exit=0, seconds=1.0),
-    ]
-    attempt.verdict, attempt.reason, attempt.blocked = Verdict.FAILED, hostile, hostile
-    attempt.restored = [
-        hostile,
-        f"progress.txt (text had been added, kept here):\n{hostile}",
-    ]
-    attempt.notices = [hostile, f"notice\n{hostile}"]
-    attempt.said = f"status: done\nlearned: {hostile}\nnext step:\n{hostile}"
-    attempt.handoff = {**parse_handoff(attempt.said), "question": hostile}
-    return attempt
+    red = CheckResult(hostile, hostile, False, 1, 1.0, tail=hostile, log="x.log")
+    worked = Worked(
+        Begun(task, agent, 1, 17, "id", 1, Share(), "base"),
+        result,
+        restored=[
+            hostile,
+            f"progress.txt (text had been added, kept here):\n{hostile}",
+        ],
+        notices=[hostile, f"notice\n{hostile}"],
+        said=f"status: done\nlearned: {hostile}\nnext step:\n{hostile}",
+        changes=hostile,
+    )
+    decision = Decision(Verdict.FAILED, hostile)
+    judgement = Judgement(agent=hostile, objections=[hostile])
+    checks = [red, CheckResult("lint", "lint", True, 0, 1.0)]
+    candidate = Candidate(worked, "tip", "commit")
+    return Examined(candidate, "commit", decision, result, checks, [hostile], judgement)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_text_of_an_agent_becomes_a_record(tmp_path: Path, name: str) -> None:
     hostile = HOSTILE[name]
-    notes, attempt = journal(tmp_path), attempt_with(HOSTILE[name])
+    notes, examined = journal(tmp_path), examined_with(hostile)
+    handoff = {**examined.handoff, "question": hostile}
     written = verdict(
-        "failed", reason=hostile, session=hostile, handoff=attempt.handoff, denials=attempt.result.denials,
-        restored=attempt.restored, blocked=hostile, failure={"name": hostile, "tail": hostile},
-        checks={hostile: False}, message=hostile,
+        "failed", reason=hostile, session=hostile, handoff=handoff, denials=examined.result.denials,
+        restored=[*examined.worked.restored], notices=[*examined.worked.notices], blocked=hostile, tests=[hostile],
+        failure={"name": hostile, "tail": hostile}, checks={hostile: False}, command=hostile, parked=hostile,
     )  # fmt: skip
     written["task"] = hostile
+    ended = from_json(json.loads(json.dumps(written)))
+    assert isinstance(ended, AttemptEnded)
+    lines = record_lines(examined, ended)
     append(notes, "a run begins", [], record("run"))
-    append(notes, f"iteration 17 | {hostile} | failed", record_lines(attempt), written)
+    append(notes, f"iteration 17 | {hostile} | failed", lines, written)
     append(notes, f"iteration 18 | {hostile}", [], start(18, title=hostile))
-    wanted = made(
-        record("run"), json.loads(json.dumps(written)), start(18, title=hostile)
-    )
+    wanted = [*made(record("run")), ended, *made(start(18, title=hostile))]
     assert timeless(notes) == wanted
     assert timeless(journal(tmp_path)) == wanted
     harmless((tmp_path / "progress.txt").read_bytes(), 3)
@@ -366,32 +375,6 @@ def test_a_plan_that_version_0_2_worked_is_finished_with_0_3(tmp_path: Path) -> 
     with pytest.raises(BadInput, match=says):
         deque(notes.records(plan_called("b")), 0)
     assert [*notes.records(plan_called("c"))] == []
-
-
-def test_what_another_process_appends_is_read_once(tmp_path: Path) -> None:
-    ours, theirs, plan = journal(tmp_path), journal(tmp_path), plan_called()
-    append(ours, "x", [], start(1, plan="prd.json@", run="own"))
-    assert len([*ours.records(plan)]) == 1 and [*ours.news(plan, "own")] == []
-    append(theirs, "x", [], record("retry", plan="prd.json@"))
-    append(theirs, "x", [], record("retry", plan="prd.json@other"))
-    append(ours, "x", [], start(2, plan="prd.json@", run="own"))
-    assert [one.event for one in ours.news(plan, "own")] == ["retry"]
-    assert [*ours.news(plan, "own")] == []
-
-
-def test_a_record_that_another_process_is_writing_is_read_once_it_is_whole(
-    tmp_path: Path,
-) -> None:
-    ours, plan = journal(tmp_path), plan_called()
-    append(journal(tmp_path), "x", [], record("retry", plan="prd.json@"))
-    whole = ours.path.read_bytes()
-    for size in (0, len(whole) // 2, len(whole) - 1):
-        ours.path.write_bytes(whole[:size])
-        assert [*ours.news(plan, "own")] == []
-    ours.path.write_bytes(whole)
-    assert [one.event for one in ours.news(plan, "own")] == ["retry"] and [
-        *ours.news(plan, "own")
-    ] == []
 
 
 def test_records_are_folded_as_they_are_read(tmp_path: Path) -> None:
