@@ -350,8 +350,10 @@ def reason_to_stop(loop: Loop) -> Stop | None:
     asked = loop.last_stop or loop.asked_to_stop()
     if asked:
         return asked
-    if len(loop.history.this_run.denied) >= DENIED:
-        reason = f"{DENIED} tasks in a row were denied what they needed"
+    denied = loop.history.this_run.denied
+    if len(denied) >= DENIED:
+        last = text.few(loop.history.tasks[denied[-1]].denials)
+        reason = f"{DENIED} tasks in a row were denied what they needed, at last {last}"
         return Stop("unavailable", f"{reason}; see --full-permissions")
     reached = limits.spent(loop.limits, loop.history, loop.seconds, time.time())
     if reached and (loop.trouble or waiting_tasks(loop)):

@@ -180,13 +180,13 @@ class Loop:
         lock = files.lock_at(self.paths.private / "room.lock")
         holder = self.paths.private / HOLDER
         while True:
+            if self.control.stop_now:
+                raise StopNow
             with contextlib.suppress(filelock.Timeout):
                 lock.acquire(timeout=0)
                 if not holder.exists():
                     break
                 lock.release()
-            if self.control.stop_now:
-                raise StopNow
             if time.time() >= ends:
                 raise time_is_up()
             self.control.wait(_POLL)

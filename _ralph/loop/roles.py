@@ -81,15 +81,24 @@ def ask_judge(loop: Loop, examined: Examined) -> tuple[Judgement, Answer, AgentR
     assert judge
     tries, asked_again = 0, False
     judgement = Judgement(agent=judge.command, row=judge.name)
+    # What one used that was asked before, of a candidate that a kill or another tip
+    # made stale.
+    name = f"{examined.begun.name}-judge"
+    judgement.add(spent_on([cut_off(loop, judge, name, "")]))
     while True:
         loop.view.line(f"asking the judge: {judge.command}", "  ")
         result = _run_judge(loop, examined, judge, judgement)
         judgement.add(spent_on([result]))
+        judgement.session = result.session or ""
+        judgement.overage = result.overage
+        judgement.reset = result.reset or 0.0
         verdict = kept_away(result)
         if loop.control.stop_now:
             raise StopNow
-        if verdict is Verdict.INTERRUPTED:
+        if verdict is Verdict.INTERRUPTED and time.time() >= loop.ends - 1:
             raise time_is_up()
+        if verdict is Verdict.INTERRUPTED:  # its share of the money is spent
+            return judgement, Answer(), result
         if verdict is Verdict.UNAVAILABLE:
             raise AgentUnavailable(f"the judge cannot run: {result.reason}")
         if verdict is Verdict.LIMITED:
@@ -104,9 +113,6 @@ def ask_judge(loop: Loop, examined: Examined) -> tuple[Judgement, Answer, AgentR
         judgement.agrees = not (answer.objections or answer.unreadable)
         objections = answer.objections or [answer.unreadable]
         judgement.objections = [] if judgement.agrees else objections[:20]
-        judgement.session = result.session or ""
-        judgement.overage = result.overage
-        judgement.reset = result.reset or 0.0
         return judgement, answer, result
 
 

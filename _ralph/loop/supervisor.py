@@ -17,6 +17,7 @@ from _ralph import files
 from _ralph.checks.view import Reporter
 from _ralph.errors import Exit, Stop, StopNow, translate
 from _ralph.loop.loop import HOLDER, Loop, notify
+from _ralph.loop.opening import is_open
 from _ralph.model import Json
 from _ralph.process import mark, process
 from _ralph.process.process import Control
@@ -230,9 +231,10 @@ class Supervisor:
         for one in self.loop.history.open_starts.values():
             if (one.worker or 1) == child.number:
                 start = one.id
-                place = (start, in_room)
-                if in_room:  # its checks can do it again under another id
-                    place = (f"attempt {one.attempt} at {one.key}", in_room)
+                # Its checks, or what is done before its agent starts, can do it again
+                # under another id. A task whose agent is interrupted is blocked in time.
+                cut_off = 0 if in_room else self.loop.history.of(one).interrupted
+                place = (f"attempt {one.attempt} at {one.key}, {cut_off}", in_room)
         self.deaths[place] += 1
         times = self.deaths[place]
         if times > 1 and not (start and in_room and times < 3):
@@ -289,7 +291,9 @@ def close_run(loop: Loop, stop: Stop, spare: frozenset[int]) -> Stop:
     the stop, which the final check may have changed."""
     loop.read()
     stop = with_final_check(loop, stop)
-    if loop.history.run and loop.history.run.run == loop.run_id:
+    # One that goes on after a kill has the `run` record of the one before.
+    ended = is_open(loop) or stop.exit != Exit.USAGE
+    if loop.history.run and ended:
         with loop.plan_locked():
             loop.write(
                 Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason),

@@ -45,6 +45,7 @@ class Unavailable:
 class RunHistory(Spent):
     """What is counted for one run; `seconds` is how long it took."""
 
+    first: int = 0  # the number of the last iteration before it
     iterations: int = 0
     passed: int = 0
     blocked_in_a_row: int = 0
@@ -157,6 +158,7 @@ class History(Spent):
     run: records.RunBegan | None = None  # the one that has not stopped
     stopped: records.Stopped | None = None
     this_run: RunHistory = field(default_factory=RunHistory)
+    counted_run: str = ""  # its id
     limits: dict[str, float] = field(default_factory=dict)  # of this run alone
     recheck: records.Rechecked | None = None  # the last final check
     opened_runs: set[str] = field(default_factory=set)  # their ids
@@ -178,6 +180,11 @@ class History(Spent):
 
     def apply(self, record: records.Record) -> None:
         """Take in the next record of the plan."""
+        if self.run is None and isinstance(record, records.AttemptEnded):
+            # of an attempt that another run began, before this one has its record
+            if record.run != self.counted_run:
+                self.this_run = RunHistory(first=self.iteration)
+                self.counted_run = record.run
         self.this_run.seconds = round(self.this_run.seconds + self._lasted(record), 3)
         match record:
             case records.RunBegan():
@@ -257,7 +264,10 @@ class History(Spent):
         if record.continues:
             self.this_run.commit = ""  # the start looked at where the branch is now
         else:
-            self.run, self.stopped, self.this_run = record, None, RunHistory()
+            if record.run != self.counted_run or not record.run:
+                self.this_run = RunHistory(first=self.iteration)
+            self.run, self.stopped = record, None
+        self.counted_run = record.run
 
     def _start(self, record: records.AttemptBegan) -> None:
         self.open_starts[record.iteration] = record
@@ -311,8 +321,8 @@ class History(Spent):
             task.last, task.parked = record, record.parked or task.parked
         if verdict is Verdict.SET_ASIDE:
             self.this_run.set_aside[record.key] = record.reason
-        if record.uncounted and not record.seconds:
-            self.this_run.iterations -= 1  # no agent worked
+        if record.uncounted and not record.seconds:  # no agent worked
+            self.this_run.iterations -= record.iteration > self.this_run.first
         self._in_a_row(record)
 
     def _prices(self, record: records.AttemptEnded) -> None:

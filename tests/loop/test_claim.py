@@ -27,7 +27,7 @@ from _ralph.model import Verdict
 from _ralph.state import layout
 from _ralph.state.history import NEVER
 from _ralph.state.layout import new_log
-from _ralph.state.records import AttemptBegan, AttemptEnded
+from _ralph.state.records import AttemptBegan, AttemptEnded, RunBegan
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import head, listing
@@ -38,7 +38,9 @@ TWO = ({"checks": ["test -f work.txt"]}, {"checks": ["true"]})
 
 
 def begins(loop: Loop, task: str, worker: int = 1, **more: Any) -> None:
-    """Let a loop have begun to work on a task."""
+    """Let a loop have begun to work on a task, in a run that is open."""
+    if not loop.history.run:
+        loop.write(RunBegan(), "begins")
     number = loop.history.iteration + 1
     title = loop.plan.task(task).title
     record = AttemptBegan(

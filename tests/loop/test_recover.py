@@ -16,7 +16,7 @@ from tests.conftest import Repo
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import head, listing
 from tests.loop.test_claim import begins
-from tests.scripts import RESULT, plan, speaker
+from tests.scripts import NEVER_STUCK, RESULT, plan, speaker
 
 Opened = Callable[..., Loop]
 
@@ -211,3 +211,25 @@ def test_a_killed_run_goes_on_where_its_work_was_merged_meanwhile(repo: Repo) ->
     repo.git("commit", "-qm", "mine")
     code, _, printed = repo.run(repo.agent("P(task).touch()", "second"))
     assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
+
+
+def test_a_killed_run_that_went_on_has_ended_and_the_next_one_begins_anew(
+    repo: Repo,
+) -> None:
+    """What the killed one used of its limits counts for the one that goes on, and not
+    for the next."""
+    plan(repo, *[{"checks": ["false"]}] * 9, limits={"attempts": 1})
+    say = speaker(repo, f"P('x').write_text(task)\nprint({RESULT!r}, flush=True)\nif task == 'T2': (OUT / 'there').touch(); time.sleep(60)")  # fmt: skip
+    process = repo.start("run", "--agent", say, "--task", "T2")
+    repo.wait_for("../there")
+    process.kill()
+    process.wait()
+    assert repo.gone_within(10)
+    quick = speaker(repo, f"P('x').write_text(task)\nprint({RESULT!r})")
+    words = ("--max-usd", "0.5")
+    for number in (1, 2):
+        code, summary, printed = repo.run(quick, *words, first=NEVER_STUCK)
+        assert (code, summary["stop"], summary["usd"]) == (3, "limit", 0.5), printed
+        assert len(repo.records("stop")) == number
+    begun = [record.get("continues", False) for record in repo.records("run")]
+    assert begun == [False, True, False]

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from _ralph.model import Check, Task, Tokens
-from _ralph.state.history import NEVER, Away, History, newest, parse_handoff, replay
+from _ralph.state.history import (
+    NEVER,
+    History,
+    Unavailable,
+    newest,
+    parse_handoff,
+    replay,
+)
 from _ralph.state.records import Journal, from_json
 from tests.state.test_log import OF_PLAN, journal, made, record, start, verdict
 
@@ -235,35 +242,31 @@ def test_a_pass_holds_until_a_record_takes_it_away(
 WORK: dict[str, Any] = {"left": "tree", "base": "tip"}
 
 
-@pytest.mark.parametrize(("records", "left", "lacks"), [
-    ([verdict("failed", **WORK)], "tree", ""),
-    ([verdict("timed-out", **WORK)], "tree", ""),
-    ([verdict("limited", **WORK)], "tree", ""),
-    ([verdict("limited", **WORK, unjudged=True)], "tree", "judge"),
-    ([verdict("interrupted", **WORK)], "tree", "checks"),
-    ([verdict("interrupted", **WORK, checks={"a": False})], "tree", ""),
-    # it had its chance
-    ([verdict("interrupted", **WORK, leftover="checks")], "tree", ""),
-    ([verdict("interrupted")], "", ""),
-    ([verdict("failed", **WORK, parked="refs/x")], "", ""),
-    ([verdict("conflict", **WORK, parked="refs/x")], "", ""),
-    ([verdict("passed", **WORK)], "", ""),
-    ([verdict("failed", **WORK), verdict("failed")], "", ""),
-    ([verdict("failed", **WORK), record("retry")], "", ""),
-    ([verdict("failed", left="tree")], "", ""),  # of a version that worked in place
+@pytest.mark.parametrize(("records", "left"), [
+    ([verdict("failed", **WORK)], "tree"),
+    ([verdict("timed-out", **WORK)], "tree"),
+    ([verdict("limited", **WORK)], "tree"),
+    ([verdict("interrupted", **WORK)], "tree"),
+    ([verdict("interrupted")], ""),
+    ([verdict("conflict", **WORK)], "tree"),
+    ([verdict("set-aside", **WORK)], "tree"),
+    ([verdict("failed", **WORK, parked="refs/x")], ""),
+    ([verdict("conflict", **WORK, parked="refs/x")], ""),
+    ([verdict("passed", **WORK)], ""),
+    ([verdict("failed", **WORK), verdict("failed")], ""),
+    ([verdict("failed", **WORK), record("retry")], ""),
+    ([verdict("failed", left="tree")], ""),  # of a version that worked in place
 ])  # fmt: skip
-def test_what_the_next_attempt_finds(
-    records: list[dict[str, Any]], left: str, lacks: str
-) -> None:
+def test_what_the_next_attempt_finds(records: list[dict[str, Any]], left: str) -> None:
     known = fold(*records).of(TASK)
-    assert (known.left, known.base, known.lacks) == (left, "tip" if left else "", lacks)
+    assert (known.left, known.base) == (left, "tip" if left else "")
 
 
 @pytest.mark.parametrize(("words", "attempts", "interrupted"), [
     ("interrupted interrupted", 0, 2),
     ("interrupted limited unavailable interrupted", 0, 2),
     ("interrupted failed interrupted", 1, 1),
-    ("interrupted leftover", 0, 1),
+    ("interrupted uncounted", 0, 1),
     ("interrupted retry", 0, 0),
     # each needs a landing of another task, so they end
     ("conflict conflict conflict", 0, 0),
@@ -274,8 +277,8 @@ def test_interruptions_in_a_row_and_conflicts(
 ) -> None:
     records = []
     for word in words.split():
-        if word == "leftover":  # what an attempt had left was about to be checked
-            records.append(verdict("interrupted", leftover="checks"))
+        if word == "uncounted":  # its agent had not started
+            records.append(verdict("interrupted", uncounted=True))
         else:
             records.append(record("retry") if word == "retry" else verdict(word))
     known = fold(*records).of(TASK)
@@ -314,9 +317,9 @@ def test_what_passed_since_everything_was_last_checked() -> None:
     ok = record("recheck", ok=True, commit="x", checks_digest="y")
     assert fold(verdict("passed"), verdict("failed"), verdict("passed")).unchecked == 2
     checked = fold(verdict("passed"), ok)
-    assert (checked.unchecked, checked.rechecked) == (0, ("x", "y"))
+    assert checked.recheck and checked.recheck.commit == "x"
+    assert checked.unchecked == 0
     assert fold(ok, record("run"), verdict("passed")).unchecked == 1
-    assert fold(verdict("passed"), record("recheck", broken=[])).rechecked is None
 
 
 def test_waits_that_brought_nothing() -> None:
@@ -337,34 +340,50 @@ def limited(
 
 
 @pytest.mark.parametrize(("records", "away"), [
-    (limited(10), Away(10, tries=1, reason="busy")),
-    (limited(10, reset=99), Away(10, reset=99, reason="busy")),
-    (limited(10) + limited(80, 2), Away(80, tries=2, reason="busy")),
-    (limited(10) + limited(80, 2, tokens={"output": 5}), Away(80, tries=1, reason="busy")),
+    (limited(10), Unavailable(10, tries=1, reason="busy")),
+    (limited(10, reset=99), Unavailable(10, reset=99, reason="busy")),
+    (limited(10) + limited(80, 2), Unavailable(80, tries=2, reason="busy")),
+    (limited(10) + limited(80, 2, tokens={"output": 5}), Unavailable(80, tries=1, reason="busy")),
     # the same limit
-    (limited(10) + limited(80, 2, began=5), Away(10, tries=1, reason="busy")),
-    (limited(10, reset=99) + limited(20, 2, began=5), Away(10, reset=99, reason="busy")),
-    (limited(10, reset=99) + limited(20, 2, began=5, reset=50), Away(20, reset=99, reason="busy")),
-    (limited(10, reset=50) + limited(20, 2, began=5, reset=99), Away(20, reset=99, reason="busy")),
-    ([verdict("unavailable", command="a", time=10.0, reason="no login")], Away(10, NEVER, 0, "no login")),
+    (limited(10) + limited(80, 2, began=5), Unavailable(10, tries=1, reason="busy")),
+    (limited(10, reset=99) + limited(20, 2, began=5), Unavailable(10, reset=99, reason="busy")),
+    (limited(10, reset=99) + limited(20, 2, began=5, reset=50), Unavailable(20, reset=99, reason="busy")),
+    (limited(10, reset=50) + limited(20, 2, began=5, reset=99), Unavailable(20, reset=99, reason="busy")),
+    ([verdict("unavailable", command="a", time=10.0, reason="no login")], Unavailable(10, NEVER, 0, "no login")),
     # it has answered
-    ([*limited(10), verdict("failed", command="a")], Away(10, reason="busy")),
+    ([*limited(10), verdict("failed", command="a")], Unavailable(10, reason="busy")),
     # begun before
-    ([*limited(10, reset=99), verdict("failed", command="a")], Away(10, 99, reason="busy")),
+    ([*limited(10, reset=99), verdict("failed", command="a")], Unavailable(10, 99, reason="busy")),
     ([*limited(10), record("run")], None),
-    ([*limited(10), record("run", continues=True)], Away(10, tries=1, reason="busy")),
+    ([*limited(10), record("run", continues=True)], Unavailable(10, tries=1, reason="busy")),
 ])  # fmt: skip
 def test_why_an_agent_cannot_be_used(
-    records: list[dict[str, Any]], away: Away | None
+    records: list[dict[str, Any]], away: Unavailable | None
 ) -> None:
     assert fold(*records).this_run.away.get("a") == away
 
 
-def test_a_judge_that_is_missing_is_away_and_not_the_agent() -> None:
-    away = fold(
-        verdict("limited", command="a", unjudged=True, judge={"agent": "b"}, time=1.0)
-    ).this_run.away
-    assert "a" not in away and away["b"].tries == 1
+def test_an_attempt_of_an_earlier_run_is_no_iteration_of_this_one() -> None:
+    """It was closed late: no agent had worked."""
+    closed = verdict("interrupted", 1, uncounted=True)
+    first = [record("run"), start(1), start(2)]
+    assert fold(*first, closed).this_run.iterations == 1
+    then = [record("stop"), record("run"), start(3)]
+    assert fold(*first, *then, closed).this_run.iterations == 1
+    goes_on = [record("run", continues=True), start(3)]
+    assert fold(*first, *goes_on, closed).this_run.iterations == 2
+
+
+def test_a_task_that_is_set_aside_is_so_in_this_run() -> None:
+    aside = [
+        record("run"),
+        start(),
+        verdict("set-aside", reason="no tool", uncounted=True),
+    ]
+    known = fold(*aside)
+    assert known.this_run.set_aside == {TASK.key: "no tool"}
+    assert (known.of(TASK).attempts, known.this_run.iterations) == (0, 0)
+    assert fold(*aside, record("stop"), record("run")).this_run.set_aside == {}
 
 
 def test_extra_usage_is_billed_until_its_reset_whoever_ends_after_it() -> None:

@@ -1,0 +1,151 @@
+"""The supervisor: it starts loops, starts one that died again, and ends them; one `stop`
+record says why."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.conftest import Repo
+from tests.loop.test_recover import dies_once_after
+from tests.scripts import HANGS, MAKES, MEET, own, until, wait_for_records
+
+DIES = """
+import os
+from _ralph.loop import {module} as module
+def dies(*given, **named):
+    os.kill(os.getpid(), 9)
+module.{name} = dies
+"""
+
+
+def stops(repo: Repo) -> list[str]:
+    return [record["stop"] for record in repo.records("stop")]
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("claim", "begin"), ("work", "first_snapshot"), ("examine", "make_candidate")]
+)  # fmt: skip
+def test_a_loop_that_dies_at_the_same_place_again_ends_the_run(
+    repo: Repo, module: str, name: str
+) -> None:
+    repo.plan(own("T1"))
+    first = DIES.format(module=module, name=name)
+    done = repo.ralph("run", "--agent", repo.agent(MAKES), first=first)
+    assert done.returncode == 1, done.stdout
+    assert "loop 1 died" in done.stdout + done.stderr
+    assert stops(repo) == ["error"]
+    assert not repo.alive()
+    assert repo.run(repo.agent(MAKES))[0] == 0
+
+
+def test_a_loop_that_its_agent_stops_goes_on(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    agent = repo.agent(f"os.kill(os.getppid(), signal.SIGSTOP)\n{MAKES}")
+    code, _, printed = repo.run(agent, timeout=30)
+    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+
+
+def test_the_first_that_ends_says_why_and_the_others_finish(repo: Repo) -> None:
+    """T1's loop ends the run by an error; T2 is under way, and lands."""
+    repo.plan(own("T1"), own("T2"), own("T3"))
+    breaks = """
+from _ralph.loop import work
+real = work.second_snapshot
+def snapshot(loop, begun, *given):
+    if begun.task.id == "T1":
+        raise ZeroDivisionError("no luck")
+    return real(loop, begun, *given)
+work.second_snapshot = snapshot
+"""
+    agent = repo.agent(f"{MEET}\nbegun('T1', 'T2')\nif task == 'T2': time.sleep(1)\n{MAKES}")  # fmt: skip
+    done = repo.ralph("run", "--jobs", "2", "--agent", agent, first=breaks)
+    assert done.returncode == 1, done.stdout
+    assert "no luck" in done.stderr
+    assert stops(repo) == ["error"]
+    assert "T2 passed" in repo.verdicts()
+    assert not (repo.outside / "begun-T3").exists()
+    assert not repo.alive()
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_signal_ends_every_loop_and_one_record_says_so(repo: Repo, jobs: int) -> None:
+    repo.plan(*(own(f"T{number}") for number in range(1, jobs + 1)))
+    agent = repo.agent(f"(OUT / f'there-{{task}}').touch()\n{HANGS}")
+    process = repo.start("run", "--jobs", str(jobs), "--agent", agent)
+    for number in range(1, jobs + 1):
+        repo.wait_for(f"../there-T{number}")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 143
+    assert stops(repo) == ["terminated"]
+    assert not repo.alive()
+    assert not [*repo.path.glob(".git/ralph/*/room.holder")]
+
+
+def test_a_loop_that_is_started_again_knows_that_it_is_to_finish(repo: Repo) -> None:
+    """The first ^C came before it died: it takes up its work, and claims no other."""
+    repo.plan(own("T1"), own("T2"))
+    agent = repo.agent(
+        f"(OUT / 'there').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.05)\n{MAKES}"
+    )
+    first = dies_once_after(repo, "work", "second_snapshot")
+    process = repo.start("run", "--agent", agent, first=first)
+    repo.wait_for("../there")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    (repo.outside / "go").touch()
+    assert process.wait(30) == 130
+    assert repo.verdicts() == ["T1 passed"]
+    assert stops(repo) == ["interrupted"]
+
+
+def test_a_start_after_a_kill_waits_for_loops_that_are_still_ending(repo: Repo) -> None:
+    """They hold the run's lock, which they inherited."""
+    repo.plan(own("T1"))
+    slow = """
+from _ralph.process import process
+real = process.sweep
+def sweep(*given, **named):
+    import time
+    time.sleep(1.5)
+    return real(*given, **named)
+process.sweep = sweep
+"""
+    agent = repo.agent(f"(OUT / 'there').touch()\ntime.sleep(60)\n{MAKES}")
+    process = repo.start("run", "--agent", agent, first=slow)
+    repo.wait_for("../there")
+    process.kill()
+    process.wait()
+    code, _, printed = repo.run(repo.agent(MAKES, "second"))
+    assert (code, repo.passed()) == (0, ["T1"]), printed
+
+
+def test_another_run_of_the_same_plan_is_told_to_come_back_later(repo: Repo) -> None:
+    repo.plan(own("T1"))
+    process = repo.start("run", "--agent", repo.agent(f"(OUT / 'there').touch(){HANGS}"))  # fmt: skip
+    repo.wait_for("../there")
+    done = repo.ralph("run", "--agent", repo.agent(MAKES, "second"))
+    assert done.returncode == 75
+    assert f"(pid {process.pid}, since " in done.stderr
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    assert process.wait(30) == 130
+
+
+def test_a_run_that_nobody_reads_stops_nothing(repo: Repo) -> None:
+    """The pipe on which it prints is full, and stays so."""
+    repo.plan(own("T1"), checks=["true"])
+    noise = f"for number in range(3000): print('x' * 100, flush=True)\n{MAKES}"
+    process = repo.start("run", "-v", "--agent", repo.agent(noise))
+    try:
+        until(lambda: repo.passed() == ["T1"], 30)
+        wait_for_records(repo, "recheck", 1)
+    finally:
+        assert process.stdout
+        process.stdout.read()
+    assert process.wait(30) == 0
+    assert isinstance(process, subprocess.Popen)
