@@ -218,8 +218,8 @@ def night(
     """Start ralph again and again, then with any number of loops, until it ends by itself; how often it was killed."""
     kills, most, last = 0, chance.randint(1, 3), time.monotonic() + PATIENCE
     while time.monotonic() < last:
-        words = ("run", "--json", "--agent", agent, "--jobs", str(jobs))
-        words += ("--agent-timeout", "4s")
+        words = ["run", "--json", "--agent", agent, "--jobs", str(jobs)]
+        words += ["--agent-timeout", "4s"]
         with (repo.outside / "said").open("wb") as said:
             process = subprocess.Popen(
                 [sys.executable, "-m", "ralph", *words],
