@@ -242,35 +242,30 @@ def test_a_pass_holds_until_a_record_takes_it_away(
 WORK: dict[str, Any] = {"left": "tree", "base": "tip"}
 
 
-@pytest.mark.parametrize(("records", "left", "lacks"), [
-    ([verdict("failed", **WORK)], "tree", ""),
-    ([verdict("timed-out", **WORK)], "tree", ""),
-    ([verdict("limited", **WORK)], "tree", ""),
-    ([verdict("limited", **WORK, unjudged=True)], "tree", "judge"),
-    ([verdict("interrupted", **WORK)], "tree", "checks"),
-    ([verdict("interrupted", **WORK, checks={"a": False})], "tree", ""),
-    # it had its chance
-    ([verdict("interrupted", **WORK, leftover="checks")], "tree", ""),
-    ([verdict("interrupted")], "", ""),
-    ([verdict("failed", **WORK, parked="refs/x")], "", ""),
-    ([verdict("conflict", **WORK, parked="refs/x")], "", ""),
-    ([verdict("passed", **WORK)], "", ""),
-    ([verdict("failed", **WORK), verdict("failed")], "", ""),
-    ([verdict("failed", **WORK), record("retry")], "", ""),
-    ([verdict("failed", left="tree")], "", ""),  # of a version that worked in place
+@pytest.mark.parametrize(("records", "left"), [
+    ([verdict("failed", **WORK)], "tree"),
+    ([verdict("timed-out", **WORK)], "tree"),
+    ([verdict("limited", **WORK)], "tree"),
+    ([verdict("interrupted", **WORK)], "tree"),
+    ([verdict("conflict", **WORK)], "tree"),
+    ([verdict("interrupted")], ""),
+    ([verdict("failed", **WORK, parked="refs/x")], ""),
+    ([verdict("conflict", **WORK, parked="refs/x")], ""),
+    ([verdict("passed", **WORK)], ""),
+    ([verdict("failed", **WORK), verdict("failed")], ""),
+    ([verdict("failed", **WORK), record("retry")], ""),
+    ([verdict("failed", left="tree")], ""),  # of a version that worked in place
 ])  # fmt: skip
-def test_what_the_next_attempt_finds(
-    records: list[dict[str, Any]], left: str, lacks: str
-) -> None:
+def test_what_the_next_attempt_finds(records: list[dict[str, Any]], left: str) -> None:
     known = fold(*records).of(TASK)
-    assert (known.left, known.base, known.lacks) == (left, "tip" if left else "", lacks)
+    assert (known.left, known.base) == (left, "tip" if left else "")
 
 
 @pytest.mark.parametrize(("words", "attempts", "interrupted"), [
     ("interrupted interrupted", 0, 2),
     ("interrupted limited unavailable interrupted", 0, 2),
     ("interrupted failed interrupted", 1, 1),
-    ("interrupted leftover", 0, 1),
+    ("interrupted uncounted", 0, 1),
     ("interrupted retry", 0, 0),
     # each needs a landing of another task, so they end
     ("conflict conflict conflict", 0, 0),
@@ -281,8 +276,8 @@ def test_interruptions_in_a_row_and_conflicts(
 ) -> None:
     records = []
     for word in words.split():
-        if word == "leftover":  # what an attempt had left was about to be checked
-            records.append(verdict("interrupted", leftover="checks"))
+        if word == "uncounted":  # its agent had not started, or a person stopped it
+            records.append(verdict("interrupted", uncounted=True))
         else:
             records.append(record("retry") if word == "retry" else verdict(word))
     known = fold(*records).of(TASK)
@@ -321,9 +316,10 @@ def test_what_passed_since_everything_was_last_checked() -> None:
     ok = record("recheck", ok=True, commit="x", checks_digest="y")
     assert fold(verdict("passed"), verdict("failed"), verdict("passed")).unchecked == 2
     checked = fold(verdict("passed"), ok)
-    assert (checked.unchecked, checked.rechecked) == (0, ("x", "y"))
+    assert checked.unchecked == 0
+    assert checked.recheck
+    assert (checked.recheck.commit, checked.recheck.checks_digest) == ("x", "y")
     assert fold(ok, record("run"), verdict("passed")).unchecked == 1
-    assert fold(verdict("passed"), record("recheck", broken=[])).rechecked is None
 
 
 def test_waits_that_brought_nothing() -> None:
@@ -367,11 +363,27 @@ def test_why_an_agent_cannot_be_used(
     assert fold(*records).this_run.away.get("a") == away
 
 
-def test_a_judge_that_is_missing_is_away_and_not_the_agent() -> None:
-    away = fold(
-        verdict("limited", command="a", unjudged=True, judge={"agent": "b"}, time=1.0)
-    ).this_run.away
-    assert "a" not in away and away["b"].tries == 1
+def test_what_a_recovered_attempt_cost_counts_for_the_run_that_recovers_it() -> None:
+    """Its verdict stands before that run's own record."""
+    first = [
+        record("run", run="a"),
+        start(1, run="a"),
+        verdict("failed", usd=4.0, run="a"),
+    ]
+    left = [start(2, run="a"), record("stop", run="a")]
+    late = verdict("passed", 2, usd=2.0, run="b")
+    known = fold(*first, *left, late, record("run", run="b"))
+    assert (known.this_run.usd, known.this_run.passed, known.usd) == (2.0, 1, 6.0)
+    assert known.this_run.iterations == 0
+    again = fold(
+        *first,
+        *left,
+        late,
+        record("run", run="b"),
+        record("stop"),
+        record("run", run="c"),
+    )
+    assert (again.this_run.usd, again.this_run.passed) == (0.0, 0)
 
 
 def test_extra_usage_is_billed_until_its_reset_whoever_ends_after_it() -> None:

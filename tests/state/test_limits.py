@@ -10,7 +10,7 @@ import pytest
 
 from _ralph.errors import BadInput, Exit, Stop
 from _ralph.model import Share, Spent, Task, TaskLimits, Tokens
-from _ralph.state.history import NEVER, Away, History, RunHistory, TaskHistory
+from _ralph.state.history import NEVER, History, RunHistory, TaskHistory, Unavailable
 from _ralph.state.limits import (
     JITTER,
     NONE,
@@ -191,47 +191,49 @@ def test_what_is_left_of_dollars(
 
 
 @pytest.mark.parametrize(("away", "limits", "wanted"), [
-    (Away(), Limits(), 0),
-    (Away(NOW, reset=NOW + 600), Limits(), NOW + 600),
-    (Away(NOW, reset=NEVER), Limits(), NEVER),
-    (Away(NOW, tries=1), Limits(), NOW + 60),
-    (Away(NOW, tries=2), Limits(), NOW + 330),
-    (Away(NOW, tries=3), Limits(), NOW + 1800),
-    (Away(NOW, tries=9), Limits(), NOW + 1800),
-    (Away(NOW, tries=3), Limits(max_wait=100), NOW + 100),
-    (Away(NOW, tries=0), Limits(), 0),  # it has answered since
+    (Unavailable(), Limits(), 0),
+    (Unavailable(NOW, reset=NOW + 600), Limits(), NOW + 600),
+    (Unavailable(NOW, reset=NEVER), Limits(), NEVER),
+    (Unavailable(NOW, tries=1), Limits(), NOW + 60),
+    (Unavailable(NOW, tries=2), Limits(), NOW + 330),
+    (Unavailable(NOW, tries=3), Limits(), NOW + 1800),
+    (Unavailable(NOW, tries=9), Limits(), NOW + 1800),
+    (Unavailable(NOW, tries=3), Limits(max_wait=100), NOW + 100),
+    (Unavailable(NOW, tries=0), Limits(), 0),  # it has answered since
 ])  # fmt: skip
-def test_when_an_agent_is_back(away: Away, limits: Limits, wanted: float) -> None:
+def test_when_an_agent_is_back(
+    away: Unavailable, limits: Limits, wanted: float
+) -> None:
     assert back(limits, away) == wanted
 
 
 @pytest.mark.parametrize(("away", "vain", "limits", "wanted"), [
-    (Away(NOW, tries=1), 0, Limits(), 60),
-    (Away(NOW, tries=3), 2, Limits(), 1800),
-    (Away(NOW, tries=4, reason="busy"), 3, Limits(), "3 waits in a row did not help: busy"),
-    (Away(NOW, NOW + 600), 0, Limits(), 600),
-    (Away(NOW, NOW + 600), 99, Limits(), 600),  # a time that was told is not a guess
-    (Away(NOW, NOW + 6 * 3600), 0, Limits(), 6 * 3600),
-    (Away(NOW, NOW + 6 * 3600 + 1), 0, Limits(), "more than --max-wait allows"),
-    (Away(NOW, NOW + 601), 0, Limits(max_wait=600), "ends in 10 min 1 s"),
+    (Unavailable(NOW, tries=1), 0, Limits(), 60),
+    (Unavailable(NOW, tries=3), 2, Limits(), 1800),
+    (Unavailable(NOW, tries=4, reason="busy"), 3, Limits(), "3 waits in a row did not help: busy"),
+    (Unavailable(NOW, NOW + 600), 0, Limits(), 600),
+    (Unavailable(NOW, NOW + 600), 99, Limits(), 600),  # a time that was told is not a guess
+    (Unavailable(NOW, NOW + 6 * 3600), 0, Limits(), 6 * 3600),
+    (Unavailable(NOW, NOW + 6 * 3600 + 1), 0, Limits(), "more than --max-wait allows"),
+    (Unavailable(NOW, NOW + 601), 0, Limits(max_wait=600), "ends in 10 min 1 s"),
 ])  # fmt: skip
 def test_how_long_an_agent_is_waited_for(
-    away: Away, vain: int, limits: Limits, wanted: float | str
+    away: Unavailable, vain: int, limits: Limits, wanted: float | str
 ) -> None:
-    found = wait_for(limits, away, vain, NOW)
     if isinstance(wanted, str):
-        assert isinstance(found, Stop)
-        assert (found.word, found.exit) == ("limited", Exit.LATER)
-        assert wanted in found.reason
+        with pytest.raises(Stop) as stopped:
+            wait_for(limits, away, vain, NOW)
+        stop = stopped.value
+        assert (stop.word, stop.exit) == ("limited", Exit.LATER)
+        assert wanted in stop.reason
     else:
-        assert isinstance(found, float)
-        late = found - NOW - wanted
+        late = wait_for(limits, away, vain, NOW) - NOW - wanted
         assert 0 < late <= JITTER < 4 if away.reset else late == 0
 
 
 def test_plans_that_wait_for_one_reset_do_not_wake_in_one_second() -> None:
-    found = {wait_for(Limits(), Away(NOW, NOW + 5), 0, NOW) for _ in range(50)}
-    assert len({int(at) for at in found if isinstance(at, float)}) > 1
+    found = {wait_for(Limits(), Unavailable(NOW, NOW + 5), 0, NOW) for _ in range(50)}
+    assert len({int(at) for at in found}) > 1
 
 
 @pytest.fixture(

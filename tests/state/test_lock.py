@@ -71,7 +71,7 @@ def test_a_second_process_is_refused_with_the_name_of_the_first(
     holder.communicate(b"")
     child.kill()
     assert layout.running(paths) is layout.last_holder(paths) is None
-    lock.acquire(paths).release()
+    os.close(lock.acquire(paths))
 
 
 def kill(holder: subprocess.Popen[bytes]) -> None:
@@ -192,11 +192,9 @@ def test_a_stopped_loop(repo: Repo) -> None:
     time.sleep(0.3)
     assert loop.poll() is None
     loop.send_signal(signal.SIGCONT)
-    assert (loop.wait(20), repo.alive(), repo.verdicts()) == (
-        143,
-        [],
-        ["T1 interrupted"],
-    )
+    assert (loop.wait(20), repo.alive()) == (143, [])
+    # it wrote nothing of the attempt: the next start takes it up
+    assert repo.verdicts() == []
 
 
 def test_a_copy_of_a_running_folder(repo: Repo) -> None:
