@@ -88,7 +88,7 @@ def play(stage: Path, env: dict[str, str]) -> str:
     """The same command twice, as the agent kills the first one; then what a person does
     next. What went wrong, or nothing."""
     first = ralph(stage, env, *_RUN)
-    say("\n-> kill -9: ralph and its worker are dead, and the agent is still running.")
+    say("\n-> kill -9: ralph is dead, and the agent is still running.")
     say("-> The same command goes on:")
     second = ralph(stage, env, *_RUN)
     say("-> It asked the same question twice, so the task is blocked until you answer.")

@@ -87,7 +87,7 @@ def examine(
         echo(f"\n{found}; fix that, then run `ralph doctor` again")
         return Exit.USAGE
     echo(f"\nno errors, {text.count(warnings, 'warning')} (-v says what is fine)")
-    echo(f"to start it: {summary.command_line('run', options.prd)}")
+    echo(f"to start it: {shlex.join(['ralph', 'run', *_given()])}")
     echo(f"every night: `crontab -e`, with this line\n{crontab_line(options)}")
     return Exit.COMPLETE
 
@@ -101,7 +101,7 @@ def crontab_line(options: Options) -> str:
         words.insert(0, sys.executable)
     if not options.until:
         words += ["--until", "07:00"]
-    words += [word for word in sys.argv[2:] if word not in _DOCTORS_OWN]
+    words += _given()
     folder = os.getcwd()
     path = os.environ.get("PATH", os.defpath)
     log = f"~/ralph-{text.slug(os.path.basename(folder))}.log"
@@ -111,6 +111,11 @@ def crontab_line(options: Options) -> str:
     )
     # In a crontab, a bare % ends the line.
     return "30 22 * * 1-5 " + line.replace("%", r"\%")
+
+
+def _given() -> list[str]:
+    """The options that doctor got and `ralph run` has, too."""
+    return [word for word in sys.argv[2:] if word not in _DOCTORS_OWN]
 
 
 def _look(options: Options, control: Control) -> Loop:

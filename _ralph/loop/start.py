@@ -65,6 +65,7 @@ def begin(
     if history.run is None:  # one that crashed continues with its own limits
         history.this_run = RunHistory()
         loop.check_is_due = history.unchecked > 0
+    history.this_run.commit = ""  # where the branch is now was looked at
     loop.carried = history.this_run.seconds
     return loop, lines
 
@@ -105,6 +106,8 @@ def made(
     settings = Settings(options, paths, plan, allowed)
     log = Log(Journal(paths.progress), plan)
     history = log.read()
+    if history.last is None:
+        log.journal.require_not_0_2(plan, log.others)
     named = options.branch or plan.branch or history.branch or own_branch(plan)
     branch = Branch(git, named, paths.private.name)
     own_rows = plan.settings.get("agents", {})

@@ -45,6 +45,7 @@ class Unavailable:
 class RunHistory(Spent):
     """What is counted for one run; `seconds` is how long it took."""
 
+    first: int = 0  # the number of the last iteration before it
     iterations: int = 0
     passed: int = 0
     blocked_in_a_row: int = 0
@@ -182,7 +183,8 @@ class History(Spent):
         if self.run is None and isinstance(record, records.AttemptEnded):
             # of an attempt that another run began, before this one has its record
             if record.run != self.counted_run:
-                self.this_run, self.counted_run = RunHistory(), record.run
+                self.this_run = RunHistory(first=self.iteration)
+                self.counted_run = record.run
         self.this_run.seconds = round(self.this_run.seconds + self._lasted(record), 3)
         match record:
             case records.RunBegan():
@@ -259,9 +261,11 @@ class History(Spent):
     def _run(self, record: records.RunBegan) -> None:
         self.limits = record.limits
         self.opened_runs.add(record.run)
-        if not record.continues:
+        if record.continues:
+            self.this_run.commit = ""  # the start looked at where the branch is now
+        else:
             if record.run != self.counted_run or not record.run:
-                self.this_run = RunHistory()
+                self.this_run = RunHistory(first=self.iteration)
             self.run, self.stopped = record, None
         self.counted_run = record.run
 
@@ -317,9 +321,8 @@ class History(Spent):
             task.last, task.parked = record, record.parked or task.parked
         if verdict is Verdict.SET_ASIDE:
             self.this_run.set_aside[record.key] = record.reason
-        ours = start and start.run == record.run
-        if ours and record.uncounted and not record.seconds:
-            self.this_run.iterations -= 1  # no agent worked
+        if record.uncounted and not record.seconds:  # no agent worked
+            self.this_run.iterations -= record.iteration > self.this_run.first
         self._in_a_row(record)
 
     def _prices(self, record: records.AttemptEnded) -> None:

@@ -21,7 +21,7 @@ class Log:
         self.journal = journal
         self.key = plan.key
         self.history = History()
-        self.others = False  # whether it has records of another plan
+        self.others: set[str] = set()  # the keys of other plans that it has records of
         self._position = 0
         self._file = (0, 0)
 
@@ -41,7 +41,7 @@ class Log:
                 if entry.get("plan") == self.key:
                     self.history.apply(from_json(entry))
                 else:
-                    self.others = True
+                    self.others.add(str(entry.get("plan")))
         return self.history
 
     def write(

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
@@ -201,13 +201,6 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.failed = False
-        """Whether an `append` could not be finished: only the next `open` knows what
-        stands where."""
-        self.foreign = False
-        """Whether the file has records, and none of the plan whose `records` were read
-        to the last one."""
-        self._read = 0
 
     def open(self) -> list[str]:
         """Terminate a record that was cut off; a line about it. BadInput if it is no
@@ -233,8 +226,6 @@ class Journal:
         than the memory. Other text is ignored; BadInput for a damaged record, and for a
         plan that only version 0.2 has worked.
         """
-        # 0.2 wrote the project's name in place of the file's.
-        key_of_0_2 = f"{plan.project}@{plan.branch or ''}"
         ours, others = False, set()
         for entry in parse(self._lines()):
             if entry.get("plan") == plan.key:
@@ -242,19 +233,18 @@ class Journal:
                 yield from_json(entry)
             else:
                 others.add(str(entry.get("plan")))
-        if key_of_0_2 in others and not ours:
+        if not ours:
+            self.require_not_0_2(plan, others)
+
+    def require_not_0_2(self, plan: Plan, keys: Collection[str]) -> None:
+        """BadInput if only version 0.2 has worked a plan, of which the file has no
+        record: `keys` are those of the plans that it has records of."""
+        # 0.2 wrote the project's name in place of the file's.
+        if f"{plan.project}@{plan.branch or ''}" in keys:
             raise BadInput(
                 f"{self.path.name} was written by version 0.2; "
                 f"finish that plan with 0.3, or move {self.path.name} away"
             )
-        self.foreign = bool(others) and not ours
-
-    def news(self, plan: Plan, run: str) -> Iterator[Record]:
-        """The records that others than this run appended since the file was last
-        read."""
-        for entry in parse(self._lines(self._read)):
-            if entry.get("plan") == plan.key and entry.get("run") != run:
-                yield from_json(entry)
 
     def whole_lines(self, start: int) -> tuple[list[bytes], int]:
         """The lines from this byte on that are whole, and where the next one begins."""
@@ -267,17 +257,12 @@ class Journal:
         end = data.rfind(b"\n") + 1
         return [line + b"\n" for line in data[:end].split(b"\n")[:-1]], start + end
 
-    def _lines(self, start: int | None = None) -> Iterator[bytes]:
-        """The lines of the file with their ends; with `start` those from that byte on,
-        as far as whoever writes them has come."""
-        if file := files.open_regular(self.target):
+    def _lines(self) -> Iterator[bytes]:
+        """The lines of the file with their ends."""
+        file = files.open_regular(self.target)
+        if file is not None:
             with file:
-                self._read = file.seek(start or 0)
-                for line in file:
-                    if start is not None and not line.endswith(b"\n"):
-                        return
-                    self._read += len(line)
-                    yield line
+                yield from file
 
     def append(
         self, record: Record, headline: str, lines: Sequence[str] = ()
@@ -296,9 +281,7 @@ class Journal:
         block = "\n".join(["", head, *lines, f"<!-- ralph {shown} -->", ""]).encode(
             "utf-8", "replace"
         )
-        self.failed = True
         files.append(self.target, block)
-        self.failed = False
         return as_read
 
     @property

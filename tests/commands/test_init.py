@@ -480,8 +480,8 @@ def test_editors_get_the_schema_that_a_plan_names(written: Repo) -> None:
         ({}, "branchName keep checks protect"),
         ({"branchName": "x", "checks": ["true"]}, "keep protect"),
         ({"checks": [], "protect": []}, "branchName keep checks"),
-        ({"branch": "x", "setup": "make", "checks": ["true"], "protect": "x"}, ""),
-        ({"branch": "x", "setup": {"run": "make", "when": ["a"]}, "protect": "x"}, "keep checks"),
+        ({"branchName": "x", "setup": "make", "checks": ["true"], "protect": "x"}, ""),
+        ({"branchName": "x", "setup": {"run": "make", "when": ["a"]}, "protect": "x"}, "keep checks"),
     ],
 )  # fmt: skip
 def test_a_plan_gets_what_it_does_not_say(

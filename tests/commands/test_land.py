@@ -282,7 +282,6 @@ REFUSED: dict[str, tuple[Callable[[Repo], object], str, str]] = {
     "branches of several plans": (lambda r: None, f"ralph/x {X} --prd plans/y/prd.json", "name branches of one plan, or several plans"),
     "no plan here": (lambda r: None, "", "prd.json; cd to your project, name its plan with --prd, or start one here: ralph init"),
     "another repository's": (lambda r: Repo(r.outside / "b").plan({}), "ralph/x --prd ../b/repo/prd.json", "is a plan of another repository"),
-    "network: false": (lambda r: plan(r, "x", network=False), X, "network: false needs --sandbox bwrap"),
 }  # fmt: skip
 
 

@@ -24,7 +24,6 @@ from tests.scripts import (
     MAKES,
     WAYS,
     kinds,
-    loop_of,
     own,
     until,
 )
@@ -133,7 +132,7 @@ def test_half_of_the_work_at_the_deadline_is_no_pass(repo: Repo) -> None:
     (signal.SIGHUP, 1, 129, "hung-up"),
     (signal.SIGINT, 2, 130, "interrupted"),
 ])  # fmt: skip
-def test_a_signal_stops_now_with_a_record_and_nothing_left(
+def test_a_signal_stops_now_without_a_verdict_and_nothing_left(
     repo: Repo, number: int, times: int, code: int, stop: str, way: str
 ) -> None:
     repo.plan({"checks": ["false"]})
@@ -152,7 +151,7 @@ def test_a_signal_stops_now_with_a_record_and_nothing_left(
         time.sleep(0.3)
     assert process.wait(20) == code
     assert repo.alive() == []
-    assert repo.verdicts() == ["T1 interrupted"]
+    assert repo.verdicts() == []  # the next start recovers it
     assert repo.records()[-1]["stop"] == stop
     assert repo.git("status", "--porcelain", "-uno") == ""
 
@@ -166,7 +165,7 @@ def start_with(repo: Repo, first: str, agent: str) -> subprocess.Popen[bytes]:
     )
 
 
-@pytest.mark.parametrize("when", ["in the worker", "in the loop"])
+@pytest.mark.parametrize("when", ["after the agent", "in the room"])
 def test_a_git_that_hangs_is_given_up_when_ralph_is_told_to_stop(
     repo: Repo, when: str
 ) -> None:
@@ -178,10 +177,10 @@ def test_a_git_that_hangs_is_given_up_when_ralph_is_told_to_stop(
     fake.chmod(0o644)
     repo.env["HANGS"] = str(repo.outside / "hanging")
     arm = f"os.chmod({str(fake)!r}, 0o755)"
-    agent = repo.agent(arm if when == "in the worker" else "pass")
+    agent = repo.agent(arm if when == "after the agent" else "pass")
     first = "from _ralph.git import git\ngit._HURRY = 0.5"
-    if when == "in the loop":
-        first += f"\nimport os\nfrom _ralph.loop import attempt\nreal = attempt.examine\nasync def examine(run, one):\n    {arm}\n    await real(run, one)\nattempt.examine = examine"
+    if when == "in the room":
+        first += f"\nimport os\nfrom _ralph.loop import examine\nreal = examine.make_candidate\ndef armed(*given):\n    {arm}\n    return real(*given)\nexamine.make_candidate = armed"
     process = start_with(repo, first, agent)
     repo.wait_for("../hanging")
     fake.unlink()  # only the one call hangs
@@ -190,18 +189,33 @@ def test_a_git_that_hangs_is_given_up_when_ralph_is_told_to_stop(
     assert repo.gone_within(2.0)
 
 
-def test_a_worker_that_hears_no_term_is_killed_all_the_same(repo: Repo) -> None:
+def test_a_loop_that_hears_no_term_is_killed_all_the_same(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt && test -f half"]})
-    first = "from _ralph.loop import worker\nworker._STOP_DEADLINE = 1"
-    process = start_with(repo, first, repo.agent("P('half').touch()" + HANGS))
+    deaf = f"""
+import time
+from pathlib import Path
+from _ralph.loop import examine, supervisor
+supervisor._DEADLINE = 1
+def hang(*_):
+    Path({str(repo.outside)!r}, "hanging").touch()
+    time.sleep(600)
+examine.make_candidate = hang
+"""
+    process = start_with(repo, deaf, repo.agent("P('half').touch()"))
     repo.wait_for("../hanging")
-    os.kill(loop_of(process), signal.SIGSTOP)
     process.terminate()
     assert process.wait(20) == 143
-    assert repo.alive() == []
-    assert (
-        repo.run(repo.agent("P('T1.txt').touch()"))[0] == 0
-    )  # what it left was gone on with
+    assert repo.alive() == [] and repo.verdicts() == []
+    # what it left is gone on with
+    assert repo.run(repo.agent("P('T1.txt').touch()"))[0] == 0
+
+
+def test_a_loop_that_was_stopped_is_woken(repo: Repo) -> None:
+    """By its agent, by mistake: it would not see its deadlines."""
+    repo.plan({"checks": ["test -f T1.txt"]})
+    stops = "P('T1.txt').touch(); os.kill(os.getppid(), signal.SIGSTOP)"
+    code, _, printed = repo.run(repo.agent(stops))
+    assert (code, repo.passed()) == (0, ["T1"]), printed
 
 
 # ---- run_process by itself

@@ -247,8 +247,9 @@ WORK: dict[str, Any] = {"left": "tree", "base": "tip"}
     ([verdict("timed-out", **WORK)], "tree"),
     ([verdict("limited", **WORK)], "tree"),
     ([verdict("interrupted", **WORK)], "tree"),
-    ([verdict("conflict", **WORK)], "tree"),
     ([verdict("interrupted")], ""),
+    ([verdict("conflict", **WORK)], "tree"),
+    ([verdict("set-aside", **WORK)], "tree"),
     ([verdict("failed", **WORK, parked="refs/x")], ""),
     ([verdict("conflict", **WORK, parked="refs/x")], ""),
     ([verdict("passed", **WORK)], ""),
@@ -276,7 +277,7 @@ def test_interruptions_in_a_row_and_conflicts(
 ) -> None:
     records = []
     for word in words.split():
-        if word == "uncounted":  # its agent had not started, or a person stopped it
+        if word == "uncounted":  # its agent had not started
             records.append(verdict("interrupted", uncounted=True))
         else:
             records.append(record("retry") if word == "retry" else verdict(word))
@@ -316,9 +317,8 @@ def test_what_passed_since_everything_was_last_checked() -> None:
     ok = record("recheck", ok=True, commit="x", checks_digest="y")
     assert fold(verdict("passed"), verdict("failed"), verdict("passed")).unchecked == 2
     checked = fold(verdict("passed"), ok)
+    assert checked.recheck and checked.recheck.commit == "x"
     assert checked.unchecked == 0
-    assert checked.recheck
-    assert (checked.recheck.commit, checked.recheck.checks_digest) == ("x", "y")
     assert fold(ok, record("run"), verdict("passed")).unchecked == 1
 
 
@@ -363,26 +363,39 @@ def test_why_an_agent_cannot_be_used(
     assert fold(*records).this_run.away.get("a") == away
 
 
+def test_an_attempt_of_an_earlier_run_is_no_iteration_of_this_one() -> None:
+    """It was closed late: no agent had worked."""
+    closed = verdict("interrupted", 1, uncounted=True)
+    first = [record("run"), start(1), start(2)]
+    assert fold(*first, closed).this_run.iterations == 1
+    then = [record("stop"), record("run"), start(3)]
+    assert fold(*first, *then, closed).this_run.iterations == 1
+    goes_on = [record("run", continues=True), start(3)]
+    assert fold(*first, *goes_on, closed).this_run.iterations == 2
+
+
+def test_a_task_that_is_set_aside_is_so_in_this_run() -> None:
+    aside = [
+        record("run"),
+        start(),
+        verdict("set-aside", reason="no tool", uncounted=True),
+    ]
+    known = fold(*aside)
+    assert known.this_run.set_aside == {TASK.key: "no tool"}
+    assert (known.of(TASK).attempts, known.this_run.iterations) == (0, 0)
+    assert fold(*aside, record("stop"), record("run")).this_run.set_aside == {}
+
+
 def test_what_a_recovered_attempt_cost_counts_for_the_run_that_recovers_it() -> None:
     """Its verdict stands before that run's own record."""
-    first = [
-        record("run", run="a"),
-        start(1, run="a"),
-        verdict("failed", usd=4.0, run="a"),
-    ]
+    first = [record("run", run="a"), start(1, run="a"), verdict("failed", usd=4.0, run="a")]  # fmt: skip
     left = [start(2, run="a"), record("stop", run="a")]
     late = verdict("passed", 2, usd=2.0, run="b")
-    known = fold(*first, *left, late, record("run", run="b"))
+    both = [*first, *left, late, record("run", run="b")]
+    known = fold(*both)
     assert (known.this_run.usd, known.this_run.passed, known.usd) == (2.0, 1, 6.0)
     assert known.this_run.iterations == 0
-    again = fold(
-        *first,
-        *left,
-        late,
-        record("run", run="b"),
-        record("stop"),
-        record("run", run="c"),
-    )
+    again = fold(*both, record("stop"), record("run", run="c"))
     assert (again.this_run.usd, again.this_run.passed) == (0.0, 0)
 
 

@@ -221,19 +221,17 @@ def test_how_long_an_agent_is_waited_for(
     away: Unavailable, vain: int, limits: Limits, wanted: float | str
 ) -> None:
     if isinstance(wanted, str):
-        with pytest.raises(Stop) as stopped:
+        with pytest.raises(Stop, match=wanted) as raised:
             wait_for(limits, away, vain, NOW)
-        stop = stopped.value
-        assert (stop.word, stop.exit) == ("limited", Exit.LATER)
-        assert wanted in stop.reason
-    else:
-        late = wait_for(limits, away, vain, NOW) - NOW - wanted
-        assert 0 < late <= JITTER < 4 if away.reset else late == 0
+        assert (raised.value.word, raised.value.exit) == ("limited", Exit.LATER)
+        return
+    late = wait_for(limits, away, vain, NOW) - NOW - wanted
+    assert 0 < late <= JITTER < 4 if away.reset else late == 0
 
 
 def test_plans_that_wait_for_one_reset_do_not_wake_in_one_second() -> None:
     found = {wait_for(Limits(), Unavailable(NOW, NOW + 5), 0, NOW) for _ in range(50)}
-    assert len({int(at) for at in found}) > 1
+    assert len({int(at) for at in found if isinstance(at, float)}) > 1
 
 
 @pytest.fixture(

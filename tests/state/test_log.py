@@ -22,7 +22,6 @@ from _ralph.loop.stages import Begun, Candidate, Examined, Worked
 from _ralph.model import (
     AgentResult,
     CheckResult,
-    Judgement,
     Outcome,
     Plan,
     Share,
@@ -32,6 +31,7 @@ from _ralph.model import (
 )
 from _ralph.state import prd
 from _ralph.state.history import replay
+from _ralph.state.log import Log
 from _ralph.state.records import AttemptEnded, Journal, Record, from_json, parse
 from tests.conftest import within
 from tests.test_files import lay
@@ -118,49 +118,49 @@ def examined_with(hostile: str) -> Examined:
     """An attempt in which every text that somebody else wrote is `hostile`; of an
     agent's result, reason and denials have been through `agents.conclude`, which makes
     each one line."""
-    agent = Agent("plain", (hostile,), PLAIN)
     task = Task(hostile, text.one_line(hostile, 120), 0, {})
+    agent = Agent("plain", (hostile,), PLAIN)
+    begun = Begun(task, agent, 1, 17, "id", 1, Share(), "base")
     result = AgentResult(
         Outcome.FAILED, reason=text.one_line(hostile, 300), text=hostile, session=hostile, usd=0.5,
         tokens=Tokens(1, 2, 3), denials=[text.one_line(hostile)] * 2, exit=1, survivors=[12],
     )  # fmt: skip
-    red = CheckResult(hostile, hostile, False, 1, 1.0, tail=hostile, log="x.log")
-    worked = Worked(
-        Begun(task, agent, 1, 17, "id", 1, Share(), "base"),
-        result,
-        restored=[
-            hostile,
-            f"progress.txt (text had been added, kept here):\n{hostile}",
-        ],
-        notices=[hostile, f"notice\n{hostile}"],
-        said=f"status: done\nlearned: {hostile}\nnext step:\n{hostile}",
-        changes=hostile,
+    red = CheckResult(
+        hostile, hostile, ok=False, exit=1, seconds=1.0, tail=hostile, log="x.log"
     )
-    decision = Decision(Verdict.FAILED, hostile)
-    judgement = Judgement(agent=hostile, objections=[hostile])
-    checks = [red, CheckResult("lint", "lint", True, 0, 1.0)]
+    green = CheckResult("lint", "lint", ok=True, exit=0, seconds=1.0)
+    said = (
+        f"status: done\nlearned: {hostile}\nquestion: {hostile}\nnext step:\n{hostile}"
+    )
+    worked = Worked(begun, result, changes=hostile, said=said)
     candidate = Candidate(worked, "tip", "commit")
-    return Examined(candidate, "commit", decision, result, checks, [hostile], judgement)
+    decision = Decision(Verdict.FAILED, hostile)
+    return Examined(candidate, "commit", decision, result, [red, green])
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_text_of_an_agent_becomes_a_record(tmp_path: Path, name: str) -> None:
-    hostile = HOSTILE[name]
-    notes, examined = journal(tmp_path), examined_with(hostile)
-    handoff = {**examined.handoff, "question": hostile}
+    hostile, notes, examined = (
+        HOSTILE[name],
+        journal(tmp_path),
+        examined_with(HOSTILE[name]),
+    )
+    restored = [hostile, f"progress.txt (text had been added, kept here):\n{hostile}"]
     written = verdict(
-        "failed", reason=hostile, session=hostile, handoff=handoff, denials=examined.result.denials,
-        restored=[*examined.worked.restored], notices=[*examined.worked.notices], blocked=hostile, tests=[hostile],
-        failure={"name": hostile, "tail": hostile}, checks={hostile: False}, command=hostile, parked=hostile,
+        "failed", reason=hostile, session=hostile, handoff=dict(examined.handoff), denials=examined.result.denials,
+        restored=restored, notices=[hostile, f"notice\n{hostile}"], blocked=hostile,
+        failure={"name": hostile, "tail": hostile}, checks={hostile: False}, message=hostile,
     )  # fmt: skip
     written["task"] = hostile
-    ended = from_json(json.loads(json.dumps(written)))
-    assert isinstance(ended, AttemptEnded)
-    lines = record_lines(examined, ended)
+    verdict_record = from_json(written)
+    assert isinstance(verdict_record, AttemptEnded)
+    lines = record_lines(examined, verdict_record)
     append(notes, "a run begins", [], record("run"))
     append(notes, f"iteration 17 | {hostile} | failed", lines, written)
     append(notes, f"iteration 18 | {hostile}", [], start(18, title=hostile))
-    wanted = [*made(record("run")), ended, *made(start(18, title=hostile))]
+    wanted = made(
+        record("run"), json.loads(json.dumps(written)), start(18, title=hostile)
+    )
     assert timeless(notes) == wanted
     assert timeless(journal(tmp_path)) == wanted
     harmless((tmp_path / "progress.txt").read_bytes(), 3)
@@ -273,22 +273,23 @@ def test_a_torn_record_is_announced_and_its_text_kept(tmp_path: Path) -> None:
     assert Journal(path).open() == []
 
 
-def test_a_record_that_could_not_be_written_is_known(
+def test_a_record_that_could_not_be_written_costs_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes = journal(tmp_path)
     append(notes, "begins", [], start())
-    assert not notes.failed
+    real = os.write
 
-    def full(fd: int, data: Any) -> int:
+    def full(fd: int, data: bytes) -> int:
+        real(fd, data[: len(data) // 2])
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
         with pytest.raises(OSError, match="No space left"):
             append(notes, "fails", [], verdict("failed"))
-    assert notes.failed
-    assert timeless(notes) == made(start())
+    append(notes, "another loop goes on", [], start(2))
+    assert timeless(notes) == made(start(), start(2))
 
 
 def test_a_new_file_needs_nothing(tmp_path: Path) -> None:
@@ -354,20 +355,6 @@ def test_a_log_belongs_to_the_plan_s_file_and_branch(
     assert [getattr(one, "iteration", 0) for one in notes.records(plan)] == wanted
 
 
-def test_a_log_of_another_plan_alone_is_known(tmp_path: Path) -> None:
-    notes = journal(tmp_path)
-
-    def is_foreign(branch: str) -> bool:
-        deque(notes.records(plan_called(branch)), 0)
-        return notes.foreign
-
-    assert not is_foreign("b")
-    append(notes, "x", [], start(1, plan="prd.json@a"))
-    assert is_foreign("b") and not is_foreign("a")
-    append(notes, "x", [], start(2, plan="prd.json@b"))
-    assert not is_foreign("b")
-
-
 def test_a_plan_that_version_0_2_worked_is_finished_with_0_3(tmp_path: Path) -> None:
     notes = journal(tmp_path)
     append(notes, "x", [], start(1, plan="p@b"))
@@ -375,6 +362,64 @@ def test_a_plan_that_version_0_2_worked_is_finished_with_0_3(tmp_path: Path) -> 
     with pytest.raises(BadInput, match=says):
         deque(notes.records(plan_called("b")), 0)
     assert [*notes.records(plan_called("c"))] == []
+
+
+# ---------------------------------------------------------------- as it grows
+
+
+def begun(log: Log) -> list[int]:
+    """The iterations of the attempts that a log has under way, after a look."""
+    return [*log.read().open_starts]
+
+
+def test_what_another_process_appends_is_read_once(tmp_path: Path) -> None:
+    log, theirs = Log(journal(tmp_path), OF_PLAN), journal(tmp_path)
+    assert begun(log) == []
+    append(theirs, "x", [], start())
+    append(theirs, "x", [], start(2, plan="prd.json@other"))
+    assert begun(log) == begun(log) == [1]
+    assert log.others == {"prd.json@other"} and log.history.this_run.iterations == 1
+    append(theirs, "x", [], verdict("failed", 1))
+    assert begun(log) == [] and log.history.tasks["T1\nt"].attempts == 1
+
+
+def test_who_writes_reads_what_others_wrote_before(tmp_path: Path) -> None:
+    log, theirs = Log(journal(tmp_path), OF_PLAN), journal(tmp_path)
+    append(theirs, "x", [], start())
+    (own,) = made(start(2))
+    log.write(own, "run", "x", [])
+    assert [*log.history.open_starts] == [1, 2]
+    assert log.history.open_starts[2].run == "run" and log.history.open_starts[2].time
+
+
+def test_a_record_that_another_process_is_writing_is_read_once_it_is_whole(
+    tmp_path: Path,
+) -> None:
+    log, path = Log(journal(tmp_path), OF_PLAN), tmp_path / "progress.txt"
+    append(journal(tmp_path), "x", [], start())
+    whole = path.read_bytes()
+    path.write_bytes(b"")
+    for size in (0, len(whole) // 2, len(whole) - 1, len(whole)):
+        with path.open("ab") as file:
+            file.write(whole[path.stat().st_size : size])
+        assert begun(log) == ([1] if size == len(whole) else []), size
+
+
+@pytest.mark.parametrize("how", ["it shrank", "it was replaced", "it is gone"])
+def test_a_file_that_is_another_is_folded_anew(tmp_path: Path, how: str) -> None:
+    log, path = Log(journal(tmp_path), OF_PLAN), tmp_path / "progress.txt"
+    append(journal(tmp_path), "x", [], start())
+    first = path.read_bytes()
+    append(journal(tmp_path), "x", [], start(2))
+    assert begun(log) == [1, 2]
+    if how == "it shrank":
+        path.write_bytes(first)
+    elif how == "it was replaced":
+        (tmp_path / "new").write_bytes(first + b"#" * 1000)
+        (tmp_path / "new").rename(path)
+    else:
+        path.unlink()
+    assert begun(log) == ([] if how == "it is gone" else [1])
 
 
 def test_records_are_folded_as_they_are_read(tmp_path: Path) -> None:
