@@ -22,7 +22,7 @@ def recover(loop: Loop) -> list[Worked]:
     no longer run, and looks for what plan and log lost."""
     loop.read()
     found = []
-    landed = loop.branch.landed(loop.first_tip)
+    landed = loop.branch.landed(loop.branch.tip() or loop.first_tip)
     by_person = stopped_by_person(loop)
     if loop.number == 1:
         note_lost(loop, landed)
