@@ -11,6 +11,8 @@ def tip_of(loop: Loop) -> str:
     during the run: then it no longer contains what the run committed last."""
     tip, branch = loop.branch.tip(), loop.branch
     last = loop.history.this_run.commit or loop.first_tip
+    if tip == last:
+        return tip
     if loop.first_tip and not branch.contains(loop.first_tip, last):
         last = loop.first_tip  # that was before the branch began again
     if tip == last or (tip and (not last or branch.contains(last, tip))):

@@ -172,6 +172,8 @@ class Supervisor:
         """The run ends for this reason, if it is the first one: the others finish what
         they have begun, and the last of them makes the final check if that may be."""
         if self.first is not None:
+            if stop.exit == Exit.PERSON and self.first.exit == Exit.LEFT:
+                self.first = stop  # another run would not mend that
             return
         self.first = stop
         spent_clock = time.time() >= self.loop.ends

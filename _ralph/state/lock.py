@@ -19,7 +19,7 @@ from _ralph.codec import as_json
 from _ralph.errors import RalphError, TryLater
 from _ralph.model import Paths
 from _ralph.process.mark import left_by_run, mark_run
-from _ralph.process.process import alive, sweep
+from _ralph.process.process import sweep
 from _ralph.state.layout import RUNNING, Holder, last_holder, noted
 
 _KIN = "kin"
@@ -45,10 +45,20 @@ def acquire(paths: Paths) -> int:
             return fd
         except BlockingIOError:
             holder = last_holder(paths)
-        if time.monotonic() > end or (holder and alive([holder.pid])):
+        if time.monotonic() > end or (holder and _runs(holder.pid)):
             os.close(fd)
             raise TryLater(f"{_at_work(holder)}; wait for its end, or see `ralph stop`")
         time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process runs: one that was killed does not, though nobody has asked yet
+    how it ended."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _at_work(holder: Holder | None) -> str:

@@ -19,7 +19,7 @@ from _ralph.agents.registry import find_agent, load_rows, require
 from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.model import Outcome
 from _ralph.state import prd
-from _ralph.state.history import Away, parse_handoff
+from _ralph.state.history import Unavailable, parse_handoff
 from _ralph.state.limits import Limits, wait_for
 from _ralph.text import moment
 from tests.conftest import ROOT
@@ -125,7 +125,7 @@ _dates = st.tuples(
 @hostile
 @given(words=st.text(max_size=80) | _dates)
 def test_any_reset_time(words: str) -> None:
-    away = Away(1e9, moment(words, 1e9) or 0.0, tries=1)
+    away = Unavailable(1e9, moment(words, 1e9) or 0.0, tries=1)
     assert wait_for(Limits(), away, 0, 1e9)
 
 

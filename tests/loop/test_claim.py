@@ -31,7 +31,7 @@ from _ralph.state.records import AttemptBegan, AttemptEnded, RunBegan
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import head, listing
-from tests.scripts import plan, speaker
+from tests.scripts import COUNTS, own, plan, speaker
 
 Opened = Callable[..., Loop]
 TWO = ({"checks": ["test -f work.txt"]}, {"checks": ["true"]})
@@ -124,6 +124,24 @@ def test_a_task_that_was_set_aside_is_not_taken_in_this_run(
     assert found.id == "T2"
     assert not loop.plan.task("T1").is_blocked
     assert loop.history.this_run.iterations == 0
+
+
+def test_an_own_check_that_cannot_start_sets_its_task_aside_for_this_run(
+    repo: Repo,
+) -> None:
+    """Before an agent is paid, and without a mark; the next run asks again."""
+    tool = "no-such-tool --version && test -f T1.txt"
+    repo.plan({"checks": [tool]}, own("T2"))
+    agent = repo.agent(COUNTS)
+    code, summary, printed = repo.run(agent)
+    assert (code, repo.passed(), repo.read("../ran")) == (4, ["T2"], "T2 "), printed
+    assert repo.verdicts() == ["T1 set-aside", "T2 passed"]
+    assert "no-such-tool" in summary["reason"]
+    assert "install it, or let `setup` do it" in summary["reason"]
+    assert summary["tasks"][0]["state"] == "open"
+    assert "blocked" not in repo.read("prd.json")
+    repo.tool("no-such-tool", "true")
+    assert repo.run(agent)[0] == 0
 
 
 def test_one_task_with_a_conflict_is_worked_at_a_time(

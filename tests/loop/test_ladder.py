@@ -53,16 +53,7 @@ def test_each_failed_attempt_is_one_rung_and_the_last_is_repeated(repo: Repo) ->
         *(f"T1 {rung}" for rung in up[:3]),
         *(f"T9 {rung}" for rung in up),
     ]
-    told = json.loads(repo.ralph("status", "--json").stdout)["agents"]
-    assert [(one["agent"].split()[-1], one["attempts"], one["passed"], one["usd"]) for one in told] == [
-        ("haiku", 2, 0, 0.5), ("sonnet", 2, 0, 0.5), ("opus", 4, 1, 1.0),
-    ]  # fmt: skip
-    shown, page = (
-        " ".join(repo.ralph(*words).stdout.split())
-        for words in (["status"], ["report", "-o", "-"])
-    )
-    for line in (": 0 of 2 attempts passed, ", ": 1 of 4 attempts passed, "):
-        assert line in shown and line in page
+    assert worked_by(repo) == [f"speaker {rung}" for rung in [*up[:3], *up]]
     assert "Ralph-Agent: " in repo.git(
         "log", "-1", "--format=%B", "ralph/p"
     ) and "opus" in repo.git("log", "-1", "--format=%B", "ralph/p")
@@ -140,10 +131,6 @@ def test_the_fallback_works_while_the_agent_cannot_be_had(repo: Repo, why: str) 
         "passed",
         "passed",
     ]
-    assert [
-        one["attempts"]
-        for one in json.loads(repo.ralph("status", "--json").stdout)["agents"]
-    ] == [0, 2]
     assert not repo.records("wait")
 
 

@@ -386,6 +386,19 @@ def test_a_task_that_is_set_aside_is_so_in_this_run() -> None:
     assert fold(*aside, record("stop"), record("run")).this_run.set_aside == {}
 
 
+def test_what_a_recovered_attempt_cost_counts_for_the_run_that_recovers_it() -> None:
+    """Its verdict stands before that run's own record."""
+    first = [record("run", run="a"), start(1, run="a"), verdict("failed", usd=4.0, run="a")]  # fmt: skip
+    left = [start(2, run="a"), record("stop", run="a")]
+    late = verdict("passed", 2, usd=2.0, run="b")
+    both = [*first, *left, late, record("run", run="b")]
+    known = fold(*both)
+    assert (known.this_run.usd, known.this_run.passed, known.usd) == (2.0, 1, 6.0)
+    assert known.this_run.iterations == 0
+    again = fold(*both, record("stop"), record("run", run="c"))
+    assert (again.this_run.usd, again.this_run.passed) == (0.0, 0)
+
+
 def test_extra_usage_is_billed_until_its_reset_whoever_ends_after_it() -> None:
     seen = verdict("passed", agent="claude", overage=True, reset=99.0, time=10.0)
     assert (

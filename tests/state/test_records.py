@@ -150,6 +150,8 @@ _values: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     int: st.integers(-MOST, MOST),
     float: st.floats(0, MOST),
+    float | None: st.none() | st.floats(0, MOST),
+    int | None: st.none() | st.integers(-MOST, MOST),
     list[str]: st.lists(_text, max_size=3),
     dict[str, str]: st.dictionaries(_text, _text, max_size=3),
     dict[str, float]: st.dictionaries(_text, st.floats(0, MOST), max_size=3),

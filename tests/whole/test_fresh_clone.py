@@ -31,20 +31,18 @@ from tests.whole.deeds import Deed, source
 
 # Python that ralph runs before it starts: checks then run where the agent worked.
 IN_THE_WORKSPACE = """
-import _ralph.loop.room
+from _ralph.checks.room import Room
 def run(room, checks, name, label=""):
     place = room.place.root.with_name("work-1")
     return [room.places.run(check, place, f"{name}-check{n}", label) for n, check in enumerate(checks)]
-_ralph.loop.room.Room.run = run
-import contextlib, _ralph.git.workspace
-_ralph.git.workspace.Place.hidden = contextlib.contextmanager(lambda place: (yield))
+Room.run = run
 """
 
 # And: the clean room keeps whatever was left in it.
 NOT_CLEANED = """
-from _ralph.loop import exact
-from _ralph.loop.places import Places
-from _ralph.loop.room import Room
+from _ralph.checks import exact
+from _ralph.checks.places import Places
+from _ralph.checks.room import Room
 exact.restore = lambda *_: []
 Room._put_back = lambda *_: []
 Places.stamp = lambda *_: "the same"

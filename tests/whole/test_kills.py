@@ -353,6 +353,31 @@ def test_a_loop_that_is_killed_three_times_in_a_row_blocks_its_task(
     assert repo.passed() == ["T2"]
 
 
+BETWEEN = """
+import os
+from _ralph.loop import landing
+def note(loop, examined, real=landing.note):
+    if examined.passed and not os.path.exists({mark!r}):
+        os.close(os.open({mark!r}, os.O_CREAT))
+        os.kill(os.getpid(), 9)
+    real(loop, examined)
+landing.note = note
+"""
+
+
+def test_a_loop_that_is_killed_between_landing_and_verdict_loses_no_pass(
+    repo: Repo,
+) -> None:
+    """The one that is started in its place knows what landed in this run."""
+    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    agent = repo.agent(f"{runs(repo)}P(f'{{task}}.txt').touch()")
+    first = BETWEEN.format(mark=str(repo.outside / "killed"))
+    code, _, printed = repo.run(agent, first=first)
+    assert (code, paid(repo)) == (0, ["T1", "T2"]), printed
+    assert repo.verdicts() == ["T1 passed", "T2 passed"]
+    assert "T1: already on the branch; marked as passed" in printed
+
+
 def test_supervisor_and_loop_killed_the_next_start_ends_what_is_left(
     repo: Repo,
 ) -> None:

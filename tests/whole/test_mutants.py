@@ -25,14 +25,15 @@ from tests.whole.test_side_by_side_model import CHECKS, NO_CLAIM_TWICE, red_comm
 SABOTAGE = {
     "none": "",
     "believes the agent": """
-from _ralph.loop import verdict
+from _ralph.checks.verdict import Decision
+from _ralph.loop import examine
 from _ralph.model import Verdict
-verdict.decide = lambda a, *_: (Verdict.PASSED, "")
+examine.decide = lambda case: Decision(Verdict.PASSED)
 """,
     "no evidence rule": """
 from dataclasses import replace
-from _ralph.loop import verdict
-verdict.decide = lambda facts, real=verdict.decide: real(replace(facts, changed=True))
+from _ralph.loop import examine
+examine.decide = lambda case, real=examine.decide: real(replace(case, changed=True))
 """,
     "works at home": """
 from _ralph.model import Paths
@@ -46,8 +47,8 @@ def renew_git(self, *_):
 workspace.Place.renew_git = renew_git
 """,
     "no protection": """
-from _ralph.loop import attempt
-attempt.restore = lambda git, before, after, *_: (after, {}, [])
+from _ralph.loop import work
+work.restore = lambda git, before, after, *_: (after, {}, [])
 """,
     "ignored files go unnamed": """
 from _ralph.git import workspace
@@ -58,10 +59,9 @@ from _ralph.process import process
 process.sweep = lambda *_a, **_k: []
 """,
     "no lock": """
+import os
 from _ralph.state import lock
-class Lock:
-    def release(self): pass
-lock.acquire = lambda paths: (paths.private.mkdir(parents=True, exist_ok=True), Lock())[1]
+lock.acquire = lambda paths: os.open(paths.private / "nobody", os.O_RDWR | os.O_CREAT)
 """,
 }
 CHEAT = """
@@ -153,8 +153,8 @@ def test_a_room_where_the_agent_was_lets_a_faked_build_pass(repo: Repo) -> None:
     # no room of its own, and what is ignored stays where it lies
     sabotage = """
 from _ralph.model import Paths
-from _ralph.loop import exact
-from _ralph.loop.room import Room
+from _ralph.checks import exact
+from _ralph.checks.room import Room
 Paths.room = property(Paths.workspace)
 Room._stamp = lambda *_: "no setup"  # as a workspace has it
 exact.restore = lambda *_: []
@@ -187,16 +187,16 @@ def test_without_preparation_it_fails_on_a_bare_machine(repo: Repo, line: str) -
     assert done.returncode == 1
 
 
-def test_without_the_mark_what_cleared_its_environment_outlives_loop_and_worker(
+def test_without_the_mark_what_cleared_its_environment_outlives_supervisor_and_loop(
     repo: Repo,
 ) -> None:
     repo.plan({"checks": ["true"]})
     agent = repo.agent(f"{DESCENDANTS['cleared environment']}\n{HANGS}")
     process = repo.start("run", "--no-awake", "--agent", agent)
     repo.wait_for("../hanging")
-    worker = loop_of(process)
+    loop = loop_of(process)
     process.send_signal(signal.SIGSTOP)
-    os.kill(worker, signal.SIGKILL)
+    os.kill(loop, signal.SIGKILL)
     process.kill()
     process.wait(5)
     unmarked = "from _ralph.process import mark\nmark._number = lambda run_id: 0"
@@ -208,7 +208,7 @@ def test_without_the_mark_what_cleared_its_environment_outlives_loop_and_worker(
     assert names == ["sleep"]
 
 
-def test_without_the_lock_two_loops_run_at_once(repo: Repo) -> None:
+def test_without_the_lock_two_runs_are_at_work_at_once(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     agent = repo.agent("(OUT / 'started').touch(); time.sleep(3); P('T1.txt').touch()")
     first = repo.start("run", "--agent", agent)
@@ -277,15 +277,7 @@ files.replace_if = lambda path, data, expected: in_place(path, data) or True
         "its name was not synced",
     ),
     "prd.json before the verdict record": (
-        """
-from _ralph.loop import run as room
-from _ralph.state import edit
-def write(run, record, *given, real=room.Run.write):
-    if getattr(record, "verdict", "") == "passed":
-        edit.apply(run.plan, lambda now: edit.set_passed(now, now.task(record.task), True))
-    real(run, record, *given)
-room.Run.write = write
-""",
+        MUTANTS["prd.json before the verdict record"][0],
         "a pass before its record",
     ),
     "the verdict record before the branch": (
@@ -314,9 +306,7 @@ def broken_order(log: Path, repo: Repo) -> set[str]:
         durable = path.endswith((".ralph-tmp", "progress.txt"))
         if what == "write" and durable and following[:1] != [("fsync", path)]:
             broken.add("was not synced")
-        kept = not path.endswith(
-            (".sums.json", "queue.json")
-        )  # are scratch: what is used so far, who waits
+        kept = not path.endswith(".sums.json")  # scratch: what is used so far
         if (
             what == "replace"
             and kept
@@ -369,26 +359,26 @@ events.StreamParser._apply = _apply
     ),
     "no fallback": (
         """
-from _ralph.loop.supply import Supply
-Supply.fallback = property(lambda self: None)
+from _ralph.agents.team import Agents
+Agents.fallback = property(lambda self: None)
 """,
         {"the fallback did not work"},
     ),
     "the fallback for work that failed": (
         """
-from _ralph.loop.supply import Supply
+from _ralph.agents.team import Agents
 def back_at(self, agent):
     return float(self.history.iteration > 0 and agent.command != self.fallback.command)
-Supply.back_at = back_at
+Agents.back_at = back_at
 """,
         {"the fallback worked what had failed"},
     ),
     "one rung for all": (
         """
-from _ralph.loop.supply import Supply
-def ladder(self, task=None, real=Supply.ladder):
+from _ralph.agents.team import Agents
+def ladder(self, task=None, real=Agents.ladder):
     return real(self, task)[:1]
-Supply.ladder = ladder
+Agents.ladder = ladder
 """,
         {"the second rung was never asked"},
     ),
@@ -451,69 +441,29 @@ LANES = {
     "none": ("", None),
     "landing without a check on the new tip": (
         """
-from _ralph.loop import candidate, checking
-from dataclasses import replace
-alone = {}  # the commit on its own base, by the one that would land
-async def make_candidate(run, turn, real=candidate.make_candidate):
-    found, one = await real(run, turn), turn.attempt
-    if one.tree:
-        alone[one.commit] = run.branch.commit(one.tree, one.base, "alone")
-    return found
-def check_commit(run, job, real=checking.check_commit):
-    if job.commit not in alone:
-        return real(run, job)
-    return replace(real(run, replace(job, commit=alone[job.commit])), commit=job.commit)
-candidate.make_candidate, checking.check_commit = make_candidate, check_commit
+from _ralph.loop import examine
+def run(self, commit, *given, real=examine.Asker.run):
+    worked = self.candidate.worked
+    if commit == self.commit and worked.tree:  # as it was alone, on its own base
+        commit = self.loop.branch.commit(worked.tree, worked.begun.base, "alone")
+    return real(self, commit, *given)
+examine.Asker.run = run
 """,
         "a red commit",
     ),
     "two candidates in the room at once": (
         """
+import contextlib, os
 from _ralph import model
-from _ralph.loop import train
-def admits(self, turn):
-    turn.attempt.room = 1
-    return True
-train.Train.admits = admits
+from _ralph.loop.loop import Loop
+@contextlib.contextmanager
+def in_room(self, ends=0.0):
+    self.read()
+    yield self._results()
+Loop.in_room = in_room
 model.Paths.room = property(lambda self: self.places / f"room-{os.getpid()}")
 """,
         "two in the room",
-    ),
-    "a worker that writes into the notes": (
-        """
-from _ralph import files
-from _ralph.loop import attempt
-def work_here(run, *given, real=attempt.work_here):
-    files.append(run.paths.progress, b"\\n")
-    return real(run, *given)
-attempt.work_here = work_here
-""",
-        "state from two processes",
-    ),
-    "a worker that marks the plan": (
-        """
-from _ralph.loop import checking
-from _ralph.state import edit
-def check_commit(run, job, real=checking.check_commit):
-    if job.before:
-        name = job.env["RALPH_TASK_ID"]
-        edit.apply(run.plan, lambda plan: edit.set_passed(plan, plan.task(name), True))
-    return real(run, job)
-checking.check_commit = check_commit
-""",
-        "state from two processes",
-    ),
-    "a worker that lands": (
-        """
-from _ralph.loop import checking
-def check_commit(run, job, real=checking.check_commit):
-    found = real(run, job)
-    if job.before:
-        run.branch.land(found.commit, run.branch.tip(), "early")
-    return found
-checking.check_commit = check_commit
-""",
-        "state from two processes",
     ),
 }
 CLAIMS = f"""
@@ -529,16 +479,13 @@ P("claims", task).write_text(f"{{max(others, default=0) + 1}}\\n")
 def broken_lanes(repo: Repo, sabotage: str) -> set[str]:
     """Three tasks at once, each green alone and red beside another one that claims the
     same: what is broken."""
-    room, twice, log = (
-        repo.outside / name for name in ("in-the-room", "twice", "order")
-    )
+    room, twice = (repo.outside / name for name in ("in-the-room", "twice"))
     alone = f"mkdir {room} || {{ touch {twice}; exit 1; }}; sleep 0.2; rmdir {room}"
     checks = {f"T{n}": CHECKS["claims"].format(task=f"T{n}") for n in (1, 2, 3)}
     repo.plan(
         *({"checks": [check]} for check in checks.values()),
         checks=[NO_CLAIM_TWICE, alone],
     )
-    first = f"import os\nfrom tests import recorder\nrecorder.install()\n{sabotage}"
     words = (
         "run",
         "-q",
@@ -549,17 +496,10 @@ def broken_lanes(repo: Repo, sabotage: str) -> set[str]:
         "--agent",
         repo.agent(CLAIMS),
     )
-    repo.ralph(*words, first=first, ORDER_LOG=str(log))
-    calls = [json.loads(line) for line in log.read_text().splitlines()]
-    state = [str(repo.path / name) for name in ("prd.json", "progress.txt")]
-    ours = [one for one in calls if one["call"] in ("write", "replace", "land")]
-    writers = {
-        one["pid"] for one in ours if one["path"] in state or one["call"] == "land"
-    }
+    repo.ralph(*words, first=sabotage)
     found = {
         "a red commit": bool(red_commits(repo, checks)),
         "two in the room": twice.exists(),
-        "state from two processes": len(writers) > 1,
         "not all passed": repo.passed() != list(checks),
     }
     return {what for what, is_so in found.items() if is_so}

@@ -19,7 +19,12 @@ from dataclasses import dataclass, field
 import psutil
 
 from tests.conftest import Repo
-from tests.oracle import changed, fresh_clone_is_green, home_of
+from tests.oracle import (
+    changed,
+    every_start_has_one_verdict,
+    fresh_clone_is_green,
+    home_of,
+)
 from tests.scripts import LIMIT, RESULT, plan, speaker
 
 TASKS = int(os.environ.get("SOAK_TASKS", "5"))
@@ -105,8 +110,7 @@ print({RESULT!r}, flush=True)
 
 @dataclass
 class Samples:
-    """What the loop process held, over the night: memory, open files, processes, by
-    pid."""
+    """What the supervisor held, over the night: memory, open files, by pid."""
 
     repo: Repo
     taken: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
@@ -120,8 +124,8 @@ class Samples:
                     self.taken.setdefault(process.pid, []).append(held)
 
     def growth(self) -> tuple[int, int]:
-        """Bytes and open files that the longest-lived loop gained from its first
-        quarter to its last; nothing where it did not live long enough to tell."""
+        """Bytes and open files that the longest-lived one gained from its first quarter
+        to its last; nothing where it did not live long enough to tell."""
         longest = max(self.taken.values(), key=len)[
             10:
         ]  # at its start it has not opened everything yet
@@ -136,19 +140,20 @@ class Samples:
 
 
 def halves(repo: Repo) -> tuple[list[psutil.Process], list[psutil.Process]]:
-    """ralph's loop, and the workers that it forked, each of which leads a session."""
+    """ralph's supervisor, and the loops that it forked, each of which leads a
+    session."""
     found = [process for process in repo.alive() if is_ralph(process)]
     time.sleep(0.01)  # what runs git looks like ralph until it does
     found = [process for process in found if is_ralph(process)]
     pids = {process.pid for process in found}
-    loops, workers = [], []
+    supervisors, loops = [], []
     for process in found:
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             if process.ppid() not in pids:
-                loops.append(process)
+                supervisors.append(process)
             elif os.getsid(process.pid) == process.pid:
-                workers.append(process)
-    return loops, workers
+                loops.append(process)
+    return supervisors, loops
 
 
 def is_ralph(process: psutil.Process) -> bool:
@@ -158,16 +163,17 @@ def is_ralph(process: psutil.Process) -> bool:
 
 
 def disturb(repo: Repo, chance: random.Random) -> bool:
-    """Kill all of it, the loop or a worker, or ask the loop to stop; whether somebody
-    is left to end the rest."""
+    """Kill all of it, the supervisor or a loop, or ask the supervisor to stop; whether
+    somebody is left to end the rest."""
     everything = chance.random() < 0.4
-    loops, workers = halves(repo)
+    supervisors, loops = halves(repo)
     number = chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM))
-    chosen = repo.alive() if everything else chance.choice((loops, workers or loops))
+    one_of_them = chance.choice((supervisors, loops or supervisors))
+    chosen = repo.alive() if everything else one_of_them
     for process in chosen:
         with contextlib.suppress(psutil.Error):
             process.send_signal(
-                signal.SIGKILL if everything or process in workers else number
+                signal.SIGKILL if everything or process in loops else number
             )
     return not everything
 
@@ -268,6 +274,7 @@ def test_a_night_of_disturbances_ends_as_the_oracle_says(
     finally:
         samples.over.set()
         sampler.join()
+    assert every_start_has_one_verdict(repo), repo.verdicts()
     counted = [record for record in repo.records("verdict") if record.get("run")]
     tally("soak iterations", len(counted))
     tally("soak starts", starts)
@@ -294,7 +301,7 @@ def test_a_night_of_disturbances_ends_as_the_oracle_says(
     repo.git("fsck", "--no-dangling")
     assert not repo.alive()
     grown, left_open = samples.growth()
-    tally("soak KiB that the loop grew by", max(grown, 0) >> 10)
+    tally("soak KiB that the supervisor grew by", max(grown, 0) >> 10)
     notes = (repo.path / "progress.txt").stat().st_size
     tally("soak KiB of notes", notes >> 10)
     assert left_open <= 0 and grown < (8 << 20) + 8 * notes, (
