@@ -20,7 +20,7 @@ from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.model import Outcome
 from _ralph.state import prd
 from _ralph.state.history import Unavailable, parse_handoff
-from _ralph.state.limits import Limits, wait_for
+from _ralph.state.limits import Limits, back
 from _ralph.text import moment
 from tests.conftest import ROOT
 from tests.hostile import EXAMPLES, hostile, names, numbers, values
@@ -126,7 +126,7 @@ _dates = st.tuples(
 @given(words=st.text(max_size=80) | _dates)
 def test_any_reset_time(words: str) -> None:
     away = Unavailable(1e9, moment(words, 1e9) or 0.0, tries=1)
-    assert wait_for(Limits(), away, 0, 1e9)
+    assert back(Limits(), away)
 
 
 @hostile
