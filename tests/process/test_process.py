@@ -421,19 +421,15 @@ def test_without_memory_files_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
         assert file.read() == b"said"
 
 
-def test_a_full_disk_without_memory_files_is_said_so(repo: Repo) -> None:
-    """Not even an empty temporary file: what tempfile says of that names no file and no
-    disk."""
+def test_a_limit_on_files_without_memory_files_is_said_so(repo: Repo) -> None:
+    """Not even an empty temporary file: what tempfile says of that names no file."""
     repo.plan(own("T1"))
     full = "import os, resource; vars(os).pop('memfd_create', 0); "
     full += "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
     for command in (["run", "--agent", "true"], ["status"]):
         done = repo.ralph_anew(*command, first=full)
         assert (done.returncode, len(done.stderr.splitlines())) == (75, 1), done.stderr
-        assert (
-            "the disk is full" in done.stderr
-            and "run the same command again" in done.stderr
-        )
+        assert "raise `ulimit -f`, and run the same command again" in done.stderr
 
 
 def test_a_child_is_reaped_once_and_its_status_told() -> None:
