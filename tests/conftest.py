@@ -462,7 +462,9 @@ def imported() -> None:
     """What a forked ralph need not import again."""
     for path in (ROOT / "_ralph").rglob("[a-z]*.py"):
         with contextlib.suppress(ImportError):  # TEMPORARY
-            importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+            importlib.import_module(
+                ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            )
     for library in ("filelock", "jinja2", "jsonschema"):
         importlib.import_module(library)
     for name in ("judge.md", "plan.md", "prompt.md"):

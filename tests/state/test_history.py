@@ -375,7 +375,11 @@ def test_an_attempt_of_an_earlier_run_is_no_iteration_of_this_one() -> None:
 
 
 def test_a_task_that_is_set_aside_is_so_in_this_run() -> None:
-    aside = [record("run"), start(), verdict("set-aside", reason="no tool", uncounted=True)]
+    aside = [
+        record("run"),
+        start(),
+        verdict("set-aside", reason="no tool", uncounted=True),
+    ]
     known = fold(*aside)
     assert known.this_run.set_aside == {TASK.key: "no tool"}
     assert (known.of(TASK).attempts, known.this_run.iterations) == (0, 0)

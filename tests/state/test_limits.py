@@ -203,7 +203,9 @@ def test_what_is_left_of_dollars(
     (Unavailable(NOW, tries=3), Limits(max_wait=100), NOW + 100),
     (Unavailable(NOW, tries=0), Limits(), 0),  # it has answered since
 ])  # fmt: skip
-def test_when_an_agent_is_back(away: Unavailable, limits: Limits, wanted: float) -> None:
+def test_when_an_agent_is_back(
+    away: Unavailable, limits: Limits, wanted: float
+) -> None:
     assert back(limits, away) == wanted
 
 

@@ -129,7 +129,9 @@ def examined_with(hostile: str) -> Examined:
         hostile, hostile, ok=False, exit=1, seconds=1.0, tail=hostile, log="x.log"
     )
     green = CheckResult("lint", "lint", ok=True, exit=0, seconds=1.0)
-    said = f"status: done\nlearned: {hostile}\nquestion: {hostile}\nnext step:\n{hostile}"
+    said = (
+        f"status: done\nlearned: {hostile}\nquestion: {hostile}\nnext step:\n{hostile}"
+    )
     worked = Worked(begun, result, changes=hostile, said=said)
     candidate = Candidate(worked, "tip", "commit")
     decision = Decision(Verdict.FAILED, hostile)
@@ -138,7 +140,11 @@ def examined_with(hostile: str) -> Examined:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_text_of_an_agent_becomes_a_record(tmp_path: Path, name: str) -> None:
-    hostile, notes, examined = HOSTILE[name], journal(tmp_path), examined_with(HOSTILE[name])
+    hostile, notes, examined = (
+        HOSTILE[name],
+        journal(tmp_path),
+        examined_with(HOSTILE[name]),
+    )
     restored = [hostile, f"progress.txt (text had been added, kept here):\n{hostile}"]
     written = verdict(
         "failed", reason=hostile, session=hostile, handoff=dict(examined.handoff), denials=examined.result.denials,

@@ -251,7 +251,9 @@ def test_protected_files_are_put_back_and_new_ones_named(repo: Repo) -> None:
         assert name in said
 
 
-def test_a_check_that_flips_a_pass_at_home_during_an_attempt_is_undone(repo: Repo) -> None:
+def test_a_check_that_flips_a_pass_at_home_during_an_attempt_is_undone(
+    repo: Repo,
+) -> None:
     """It writes at home, which a program that it runs finds by its path."""
     flip = f'test "$RALPH_TASK_ID" || exit 0; cd {repo.path}; perl -pi -e \'s/"passes": false/"passes": true/\' prd.json; true'
     repo.plan({}, checks=[str(repo.program("../flip", flip))])

@@ -290,10 +290,7 @@ def test_what_a_kill_left_is_checked_for_nothing_and_then_the_agent_works(
     killed.wait(30)
     code, summary, printed = repo.run(agent, "--once")
     assert (code, repo.passed(), paid(repo)) == (0, ["T1"], ["T1", "T1"]), printed
-    assert (
-        "T1: an attempt was cut off; what it left is checked first"
-        in printed
-    )
+    assert "T1: an attempt was cut off; what it left is checked first" in printed
     assert (
         summary["iterations"] == 2
     )  # the one that was cut off, and the one that was paid for now
@@ -381,7 +378,9 @@ def test_a_loop_that_is_killed_between_landing_and_verdict_loses_no_pass(
     assert "T1: already on the branch; marked as passed" in printed
 
 
-def test_supervisor_and_loop_killed_the_next_start_ends_what_is_left(repo: Repo) -> None:
+def test_supervisor_and_loop_killed_the_next_start_ends_what_is_left(
+    repo: Repo,
+) -> None:
     """But for what left its session, its parents and its environment: docs/isolation.md
     says so."""
     repo.plan({"checks": ["test -f T1.txt"]})

@@ -329,13 +329,15 @@ def test_what_a_killed_supervisor_left_is_checked_before_an_agent_is_paid_for(
     halves = ralphs(repo)
     if who == "everything":
         end(repo)
-    for half in {"the supervisor": halves[:1], "the supervisor and the loops": halves}.get(
-        who, []
-    ):
+    for half in {
+        "the supervisor": halves[:1],
+        "the supervisor and the loops": halves,
+    }.get(who, []):
         half.suspend()
-    for half in {"the supervisor": halves[:1], "the supervisor and the loops": halves}.get(
-        who, []
-    ):
+    for half in {
+        "the supervisor": halves[:1],
+        "the supervisor and the loops": halves,
+    }.get(who, []):
         half.kill()
     process.communicate(timeout=10)
     if who == "the supervisor":
@@ -645,9 +647,7 @@ def test_a_task_that_gets_other_checks_while_it_is_worked_has_not_passed_them(
 def test_an_interrupted_baseline_is_recorded(repo: Repo) -> None:
     repo.plan(own("T1"), {"checks": [f"touch {repo.outside}/before; sleep 100"]})
     agent = repo.agent("(OUT / 'up').touch(); time.sleep(600)")
-    process = repo.start(
-        "run", "--jobs", "2", "--agent", agent, first=LITTLE_GRACE
-    )
+    process = repo.start("run", "--jobs", "2", "--agent", agent, first=LITTLE_GRACE)
     repo.wait_for("../up")
     repo.wait_for("../before")
     for _ in range(2):
