@@ -424,9 +424,18 @@ def _descendants(spare: frozenset[int] = frozenset()) -> set[int]:
 
 
 def alive(pids: Iterable[int]) -> set[int]:
-    """Those of `pids` that still run."""
+    """Those of `pids` that still run: one that nobody reaps does not."""
     if not pids:
         return set()
     import psutil
 
-    return {pid for pid in pids if psutil.pid_exists(pid)}
+    found = set()
+    for pid in pids:
+        try:
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                found.add(pid)
+        except psutil.NoSuchProcess:
+            continue
+        except psutil.AccessDenied:  # somebody else's
+            found.add(pid)
+    return found
