@@ -47,7 +47,7 @@ class TaskFacts(NamedTuple):
     @property
     def spent(self) -> str:
         """What its attempts took; empty before the first."""
-        return spent(self.known) if self.known.seconds else ""
+        return spent(self.known) if self.known.tried else ""
 
     def as_object(self) -> Json:
         """The task as `--json` prints it."""
