@@ -323,6 +323,7 @@ def test_a_mail_is_sent(repo: Repo) -> None:
     assert "T1 task 1\n  1 failed attempt" in sent and "  Which format?\n" in sent
 
 
+@needs("jq")
 def test_the_first_block_ends_the_run(repo: Repo) -> None:
     repo.plan(
         {"checks": ["false"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1}

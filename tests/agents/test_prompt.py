@@ -615,9 +615,9 @@ def test_joiners_of_a_persons_own_words_stay_in_the_prompt(repo: Repo) -> None:
 
 
 def test_a_rulebook_as_init_wrote_it_is_in_no_prompt(repo: Repo) -> None:
-    repo.write("Cargo.toml", "[dependencies]\nx = '1'\n")
+    repo.write("Makefile", "test:\n\ttrue\n")
     assert repo.ralph("init").returncode == 0
-    assert "- Before you end, run `cargo test`.\n" in repo.read("AGENTS.md")
+    assert "- Before you end, run `make test`.\n" in repo.read("AGENTS.md")
     assert repo.ralph("add", "x").returncode == 0
     for agent in ("claude", "codex"):
         assert "AGENTS.md" not in repo.ralph("prompt", "--agent", agent).stdout
