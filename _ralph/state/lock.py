@@ -28,6 +28,8 @@ adopted."""
 
 _ENDING = 10.0
 """Seconds that the loops of a run that was killed may take to end."""
+_DYING = 0.2
+"""Seconds after which a process that still runs was not just killed."""
 
 
 def acquire(paths: Paths) -> int:
@@ -38,14 +40,16 @@ def acquire(paths: Paths) -> int:
     path = paths.private / RUNNING
     files.make_way(path)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    end = time.monotonic() + _ENDING
+    began = time.monotonic()
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return fd
         except BlockingIOError:
             holder = last_holder(paths)
-        if time.monotonic() > end or (holder and _runs(holder.pid)):
+        waited = time.monotonic() - began
+        runs = holder is not None and _runs(holder.pid)
+        if waited > (_DYING if runs else _ENDING):
             os.close(fd)
             raise TryLater(f"{_at_work(holder)}; wait for its end, or see `ralph stop`")
         time.sleep(0.05)

@@ -86,7 +86,7 @@ def test_a_plan_half_saved_in_the_middle_of_a_run_is_waited_for(repo: Repo) -> N
         f"{half}(OUT / f'{{task}}-prompt').write_text(prompt)\n{MAKES}\n(OUT / f'{{task}}-did').touch()"
     )
     whole = repo.read("prd.json")
-    process = repo.start("run", "--agent", agent)
+    process = repo.start("run", "--agent", agent, first=LOOKS_OFTEN)
     wait_for_records(repo, "start", 1)
     repo.wait_for("../T1-did")
     repo.write("prd.json", whole[:80])  # an editor writes on
@@ -99,7 +99,6 @@ def test_a_plan_half_saved_in_the_middle_of_a_run_is_waited_for(repo: Repo) -> N
     assert "words of mine" in repo.read(
         "../T2-prompt"
     ) and "words of mine" in repo.read("prd.json")
-    assert "! prd.json" not in said
 
 
 def test_what_passed_while_the_plan_was_broken_is_not_worked_again_after_a_kill(

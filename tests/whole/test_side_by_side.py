@@ -616,14 +616,7 @@ def test_gc_takes_no_work_that_waits_for_the_clean_room(repo: Repo) -> None:
         f"{MEET}\nif task == 'T2': wait(P({str(held)!r}).exists)\n{WORKS}"
     )
     process = repo.start("run", "--jobs", "2", "--agent", agent)
-    until(
-        lambda: (
-            repo.git(
-                "for-each-ref", "refs/ralph/attempt", "refs/ralph/candidate"
-            ).count("\n")
-            == 2
-        )
-    )
+    until(lambda: repo.git("for-each-ref", "refs/ralph/attempt").count("\n") == 2)
     repo.git("gc", "-q", "--prune=now")
     go.touch()
     printed = process.communicate(timeout=30)[0]
