@@ -30,7 +30,7 @@ from _ralph.state import limits, prd
 from _ralph.state.history import NEVER, Unavailable
 from _ralph.state.layout import trim_logs
 from _ralph.state.limits import attempts_at, share_of
-from _ralph.state.records import AttemptBegan, AttemptEnded, Waited
+from _ralph.state.records import AttemptBegan, Waited
 
 RANDOM = 32
 """Letters of an attempt's id that are random; what it is an attempt at follows."""
@@ -209,8 +209,7 @@ def begin(loop: Loop, task: Task) -> Begun | None:
                 share_usd=begun.share.usd,
                 share_tokens=begun.share.tokens,
             ),
-            f"iteration {begun.iteration} | {now.id} {now.title} | "
-            f"attempt {begun.number} begins",
+            f"{begun.headline} | attempt {begun.number} begins",
         )
     under_way = [start.iteration for start in loop.history.open_starts.values()]
     trim_logs(loop.paths, under_way)
@@ -307,23 +306,15 @@ def set_aside(loop: Loop, begun: Begun, verdict: Verdict, reason: str) -> None:
     """Close the start of a task for which no agent is paid: blocked where the verdict
     is `failed`, else set aside for this run."""
     blocked = reason if verdict is Verdict.FAILED else ""
-    record = AttemptEnded(
-        task=begun.task.id,
-        title=begun.task.title,
-        iteration=begun.iteration,
-        attempt=begun.number,
-        command=begun.agent.command,
-        agent=begun.agent.name,
-        verdict=verdict,
-        reason=reason,
+    record = replace(
+        begun.ended(verdict, reason),
         blocked=blocked,
         uncounted=True,
         base=begun.base if begun.left else "",
         left=begun.left,
         conflict=begun.conflict,
     )
-    headline = f"iteration {begun.iteration} | {begun.task.id} {begun.task.title} | "
-    headline += "blocked" if blocked else "set aside"
+    headline = f"{begun.headline} | {'blocked' if blocked else 'set aside'}"
     with loop.plan_locked():
         if blocked:
             block(loop, begun.task, reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 
 from _ralph import text
 from _ralph.checks.verdict import reason_to_block
@@ -75,9 +76,8 @@ def note(loop: Loop, examined: Examined) -> None:
         record = record_of(loop, examined, blocked, parked, claimed, by_person)
         counted = decision.verdict in COUNTED
         number = f", attempt {begun.number} of {allowed}" if counted else ""
-        headline = f"iteration {begun.iteration} | {begun.task.id} {begun.task.title}"
         lines = record_lines(examined, record)
-        loop.write(record, f"{headline} | {decision.verdict}{number}", lines)
+        loop.write(record, f"{begun.headline} | {decision.verdict}{number}", lines)
         if examined.passed and not loop.trouble:
             mark_passed(loop, record)
     loop.view.lines(said_at_the_end(record))
@@ -237,16 +237,9 @@ def record_of(
         billed = "the provider bills extra usage"
         notices.append(f"the subscription is used up, and {billed}")
     now = loop.plan.task_with(begun.task.key)
-    record = AttemptEnded(
+    record = replace(
+        begun.ended(decision.verdict, decision.reason),
         **vars(examined.spent),
-        iteration=begun.iteration,
-        attempt=begun.number,
-        task=begun.task.id,
-        title=begun.task.title,
-        command=begun.agent.command,
-        agent=begun.agent.name,
-        verdict=decision.verdict,
-        reason=decision.reason,
         weak=decision.weak,
         beside=decision.beside,
         denied=decision.denied,

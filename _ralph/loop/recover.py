@@ -14,7 +14,7 @@ from _ralph.loop.roles import cut_off
 from _ralph.loop.stages import Begun, Worked
 from _ralph.loop.work import collect_again, noted_end
 from _ralph.model import Share, Task, Verdict, spent_on
-from _ralph.state.records import AttemptBegan, AttemptEnded
+from _ralph.state.records import AttemptBegan
 
 
 def recover(loop: Loop) -> list[Worked]:
@@ -97,25 +97,16 @@ def note_passed(loop: Loop, begun: Begun, commit: str) -> None:
     if loop.agents.judge:
         name = f"{begun.name}-judge"
         results.append(cut_off(loop, loop.agents.judge, name, "it was cut off"))
-    record = AttemptEnded(
+    record = replace(
+        begun.ended(Verdict.PASSED, "already on the branch; marked as passed"),
         **vars(spent_on(results)),
-        task=task.id,
-        title=task.title,
-        iteration=begun.iteration,
-        attempt=begun.number,
-        command=begun.agent.command,
-        agent=begun.agent.name,
-        verdict=Verdict.PASSED,
-        reason="already on the branch; marked as passed",
         tip=loop.branch.commit_at(f"{commit}^"),
         commit=commit,
         base=begun.base,
         checks={check.command: True for check in task.checks},
     )
     with loop.plan_locked():
-        loop.write(
-            record, f"iteration {begun.iteration} | {task.id} {task.title} | passed"
-        )
+        loop.write(record, f"{begun.headline} | passed")
         if not loop.trouble:
             mark_passed(loop, record)
     loop.view.line(f"{task.id}: {record.reason}", color="green")
@@ -126,23 +117,15 @@ def close(loop: Loop, begun: Begun) -> None:
     """Close the start of an attempt whose agent had not started. Earlier work on its
     task stays."""
     known = loop.history.of(begun.task)
-    record = AttemptEnded(
-        task=begun.task.id,
-        title=begun.task.title,
-        iteration=begun.iteration,
-        attempt=begun.number,
-        command=begun.agent.command,
-        agent=begun.agent.name,
-        verdict=Verdict.INTERRUPTED,
-        reason="it was cut off before its agent started",
+    record = replace(
+        begun.ended(Verdict.INTERRUPTED, "it was cut off before its agent started"),
         uncounted=True,
         base=known.base,
         left=known.left,
         conflict=known.conflict,
     )
-    headline = f"iteration {begun.iteration} | {begun.task.id} {begun.task.title}"
     with loop.plan_locked():
-        loop.write(record, f"{headline} | cut off before its agent started")
+        loop.write(record, f"{begun.headline} | cut off before its agent started")
 
 
 def note_lost(loop: Loop, landed: dict[str, str]) -> None:

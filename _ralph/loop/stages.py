@@ -22,6 +22,7 @@ from _ralph.model import (
 )
 from _ralph.state.history import parse_handoff
 from _ralph.state.layout import log_name
+from _ralph.state.records import AttemptEnded
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,24 @@ class Begun:
     def name(self) -> str:
         """What its files in the folder of logs are called."""
         return log_name(self.iteration, self.task.id)
+
+    @property
+    def headline(self) -> str:
+        """How its records are headed in the log."""
+        return f"iteration {self.iteration} | {self.task.id} {self.task.title}"
+
+    def ended(self, verdict: Verdict, reason: str) -> AttemptEnded:
+        """Its verdict record, with nothing but what every attempt has."""
+        return AttemptEnded(
+            iteration=self.iteration,
+            attempt=self.number,
+            task=self.task.id,
+            title=self.task.title,
+            command=self.agent.command,
+            agent=self.agent.name,
+            verdict=verdict,
+            reason=reason,
+        )
 
     def variables(self, paths: Paths) -> dict[str, str]:
         """Its environment variables, in its workspace and in the clean room."""
