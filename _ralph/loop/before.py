@@ -1,5 +1,5 @@
-"""What is asked before an agent is paid: the program of a task, and whether the commit
-hooks let ralph's message pass."""
+"""What is asked before an agent is paid: the program of a task, whether the attempt is
+its last, and whether the commit hooks let ralph's message pass."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from _ralph.checks.running import Checked, baseline, require_setup
 from _ralph.loop.loop import Loop
 from _ralph.loop.stages import Begun
 from _ralph.model import Check, CheckResult, Task, Verdict
+from _ralph.state.limits import attempts_at
 
 
 def program_of(loop: Loop, task: Task) -> list[Check]:
@@ -23,6 +24,11 @@ def program_of(loop: Loop, task: Task) -> list[Check]:
             if other.passed:
                 kept += [check for check in other.checks if not check.once]
     return loop.plan.checks_for(task, kept)
+
+
+def is_last(loop: Loop, begun: Begun) -> bool:
+    """Whether it is the task's last attempt, which starts clean."""
+    return 1 < begun.number >= attempts_at(loop.limits, begun.task)
 
 
 def refused(loop: Loop, results: Results, task: Task, said: str, tip: str) -> str:

@@ -17,9 +17,9 @@ from _ralph.checks.opening import require_agent
 from _ralph.checks.results import Own, Results
 from _ralph.errors import Stop
 from _ralph.git.merge import merge
-from _ralph.loop.before import own_checks, own_key, program_of, refused
+from _ralph.loop.before import is_last, own_checks, own_key, program_of, refused
 from _ralph.loop.branch import tip_of
-from _ralph.loop.final import final_check, finished
+from _ralph.loop.final import final_check, finished, may_check
 from _ralph.loop.landing import block, restore_marks
 from _ralph.loop.loop import Loop
 from _ralph.loop.opening import ensure_open, is_open
@@ -39,7 +39,6 @@ DENIED = 3
 be, too."""
 _LOOK = 30.0
 """Seconds after which a loop that waits looks again, whatever it has heard."""
-_NO_FINAL_CHECK = ("error", "terminated", "hung-up", "interrupted", "no-price")
 
 
 def claim(loop: Loop, results: Results) -> Begun | None:
@@ -262,11 +261,6 @@ def have_objects(loop: Loop, *objects: str) -> bool:
     return "missing" not in loop.git("cat-file", "--batch-check", stdin=asked)
 
 
-def is_last(loop: Loop, begun: Begun) -> bool:
-    """Whether it is the task's last attempt, which starts clean."""
-    return 1 < begun.number >= attempts_at(loop.limits, begun.task)
-
-
 # ---------------------------------------------------------------- before it is paid
 
 
@@ -361,8 +355,7 @@ def waiting_tasks(loop: Loop) -> list[Task]:
 def end_with(loop: Loop, results: Results, stop: Stop) -> Stop:
     """Make the final check before the run ends for this reason, if that is possible;
     the stop."""
-    spent_clock = time.time() >= loop.ends
-    if stop.word not in _NO_FINAL_CHECK and not spent_clock and is_open(loop):
+    if may_check(loop, stop) and is_open(loop):
         final_check(loop, results)
     return stop
 

@@ -3,6 +3,7 @@ means that a clone of the branch is green for its checks."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +20,9 @@ from _ralph.model import Check, CheckResult, Plan, Task
 from _ralph.state import edit
 from _ralph.state.records import Rechecked
 from _ralph.text import quote
+
+_NO_FINAL_CHECK = ("error", "terminated", "hung-up", "interrupted", "no-price")
+"""Words of the stops after which nothing is checked."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,11 @@ class Found:
     @property
     def red(self) -> dict[str, CheckResult]:
         return {one.command: one for one in self.results if not one.ok}
+
+
+def may_check(loop: Loop, stop: Stop) -> bool:
+    """Whether a run that ends for this reason may make the final check before."""
+    return stop.word not in _NO_FINAL_CHECK and time.time() < loop.ends
 
 
 def final_check(loop: Loop, results: Results) -> bool:

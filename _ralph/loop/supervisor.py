@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from _ralph import files
 from _ralph.checks.view import Reporter
 from _ralph.errors import Exit, Stop, StopNow, translate
+from _ralph.loop.final import may_check
 from _ralph.loop.loop import HOLDER, Loop, notify
 from _ralph.loop.opening import is_open
 from _ralph.model import Json
@@ -28,7 +29,6 @@ RunLoop = Callable[[Loop], None]
 """The life of a loop. It ends by Stop, or by an error."""
 _DEADLINE = 60.0
 """Seconds that a loop may take to end when it is told to stop now."""
-_NO_FINAL_CHECK = ("error", "terminated", "hung-up", "interrupted", "no-price")
 
 
 @dataclass
@@ -176,9 +176,8 @@ class Supervisor:
                 self.first = stop  # another run would not mend that
             return
         self.first = stop
-        spent_clock = time.time() >= self.loop.ends
-        plain = stop.word in _NO_FINAL_CHECK or spent_clock
-        self.signal_all(signal.SIGINT if plain else signal.SIGUSR1)
+        checks = may_check(self.loop, stop)
+        self.signal_all(signal.SIGUSR1 if checks else signal.SIGINT)
 
     def pass_on_signals(self) -> None:
         """The first ^C asks the loops to finish, anything else to stop now."""

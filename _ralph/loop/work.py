@@ -16,7 +16,7 @@ from _ralph.codec import as_json, made
 from _ralph.errors import SetupFailed, StopNow
 from _ralph.git.snapshot import Changed, restore
 from _ralph.git.workspace import Place, Start, changes
-from _ralph.loop.before import program_of
+from _ralph.loop.before import is_last, program_of
 from _ralph.loop.loop import Loop
 from _ralph.loop.roles import cut_off, run_role
 from _ralph.loop.setup import when_setup_works
@@ -264,7 +264,4 @@ def preview(loop: Loop, task: Task) -> str:
         left=known.left,
         recent=loop.branch.recent(base),
     )
-    most = attempts_at(loop.limits, task)
-    if 1 < begun.number >= most:  # the last attempt starts clean
-        begun = replace(begun, clean=True)
-    return prompt_for(loop, begun)
+    return prompt_for(loop, replace(begun, clean=is_last(loop, begun)))
