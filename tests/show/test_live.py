@@ -166,11 +166,14 @@ def test_with_several_workers_each_line_names_its_task(repo: Repo) -> None:
     go.unlink()
     words = ["--jobs", "3", "--max-usd", "5", "--agent", agent]
     seen = Terminal(repo, *words, columns=160)
-    seen.read(lambda: seen.status.count("attempt 1 of 3") == 3)
+    said = {"  | T1: hm", "  | T2: hm", "  | T3: hm"}
+    seen.read(
+        lambda: seen.status.count("attempt 1 of 3") == 3 and said <= set(seen.lines())
+    )
     sums = r"1 of 4 passed \| \$0\.00 of \$5\.00 \| \d+ s, limit \d\d:\d\d"
     tasks = ", ".join([r"T[123] attempt 1 of 3 \d+ s"] * 3)
     assert re.fullmatch(rf"{sums} \| {tasks}", seen.status), seen.status
-    assert {"  | T1: hm", "  | T2: hm", "  | T3: hm"} <= set(seen.lines())
+    assert said <= set(seen.lines())
     assert repo.ralph("stop").returncode == 0
     seen.read(lambda: seen.status.startswith("stopping | 1 of 4 passed"), timeout=5)
     assert seen.status.startswith("stopping | 1 of 4 passed")
