@@ -3,6 +3,7 @@ commit is the one commit point; all that follows from it can be done twice."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -52,7 +53,8 @@ def wait_until_free(loop: Loop, examined: Examined) -> None:
     try:
         loop.stand_by(reason, lambda: loop.branch.seat is None, task)
     except Stop as stop:
-        if stop.word == "limit":
+        # Where another loop met the limit first, this one was only told to end.
+        if stop.word == "limit" or time.time() >= loop.ends:
             raise NeedsPerson(reason) from None
         raise
 
