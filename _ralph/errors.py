@@ -34,10 +34,6 @@ class Exit(enum.IntEnum):
     TERMINATED = 143
 
 
-GOES_ON = (Exit.LEFT, Exit.LATER, Exit.HANGUP, Exit.INTERRUPTED, Exit.TERMINATED)
-"""After these the same command goes on where it stopped."""
-
-
 class RalphError(Exception):
     """Something that ends the command with one message; `exit` is its status."""
 

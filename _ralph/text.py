@@ -81,18 +81,6 @@ def middle(text: str, width: int) -> str:
     return line if len(line) <= width else f"{line[:half]}...{line[-half:]}"
 
 
-def cells(line: str) -> int:
-    """How many columns of a terminal `line` takes: wide characters two, combining ones
-    none."""
-    return len(line) if line.isascii() else sum(map(_cells, line))
-
-
-def _cells(letter: str) -> int:
-    if unicodedata.category(letter) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(letter) in ("W", "F") else 1
-
-
 def cut(line: str, width: int) -> str:
     """`line` in at most `width` characters."""
     if len(line) <= width:

@@ -10,7 +10,6 @@ import unicodedata
 from collections.abc import Callable
 
 import pytest
-from wcwidth import wcswidth
 
 from _ralph import text
 from _ralph.errors import BadInput
@@ -263,17 +262,6 @@ def test_tomorrow_has_23_or_25_hours_where_clocks_change(
             )
             assert found and time.strftime("%H:%M", time.localtime(found)) == "03:30"
     time.tzset()
-
-
-WIDE = (
-    "plain", "Größe", "Gro\u0308ße", "価格を追加する", "ﾊﾝｶｸ", "한국어", "ไทยคำนี้", "🎉 done", "e\u200dx", "नमस्ते", "",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("line", WIDE)
-def test_columns_are_counted_as_terminals_do(line: str) -> None:
-    """A terminal may show fewer, where it joins letters, and never more."""
-    assert text.cells(line) >= wcswidth(line) >= text.cells(line) - 1
 
 
 @pytest.mark.parametrize(("line", "cut"), [

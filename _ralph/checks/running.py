@@ -3,7 +3,7 @@ run again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -169,6 +169,3 @@ def green_in_either(
     for result in first:
         kept.append(result if result.ok else again.get(result.command, result))
     return kept
-
-
-Runner = Callable[[Job], Checked]

@@ -211,7 +211,7 @@ def _python(loop: Loop) -> Findings:
         yield "ok", f"setup, checks and agents run {without}"
 
 
-def _sandbox(loop: Loop) -> Findings:
+def _wrap(loop: Loop) -> Findings:
     opening.open_prefix(loop.places)
     if loop.places.prefix:
         yield "ok", f"setup, agents, hooks and checks run behind {loop.places.prefix}"
@@ -432,8 +432,6 @@ def _permissions(loop: Loop, agent: Agent) -> Findings:
         yield "ok", "your own command; it runs as given, and can do all that you can"
     elif agent.permissions == "full":
         yield "warning", "permissions: full; it can do all that you can"
-    elif agent.permissions == "sandbox":
-        yield "ok", "permissions: full, inside ralph's sandbox"
     elif agent.permissions == "read":
         yield "ok", "permissions: read only"
     else:
@@ -519,7 +517,7 @@ _PARTS: Mapping[str, Callable[[Loop], Findings]] = {
     "git": _git,
     "protect": _protect,
     "python": _python,
-    "sandbox": _sandbox,
+    "wrap": _wrap,
     "settings": _settings,
     "disk": _disk,
     "places": _places,

@@ -265,13 +265,9 @@ class Branch:
             for line in found
         ]
 
-    def pin_candidate(self, commit: str, room: int = 1) -> None:
-        """Protect what is in a clean room from `git gc`, until the next one is."""
-        self.git(
-            "update-ref",
-            f"refs/ralph/candidate/{self.plan}{f'-{room}' * (room > 1)}",
-            commit,
-        )
+    def pin_candidate(self, commit: str) -> None:
+        """Protect what is in the clean room from `git gc`, until the next one is."""
+        self.git("update-ref", f"refs/ralph/candidate/{self.plan}", commit)
 
     def pin_attempt(self, worker: int, *trees: str) -> None:
         """Protect what the attempt of a worker began with, or left, from `git gc`,
@@ -314,11 +310,8 @@ class Branch:
             self.git("update-ref", "-d", old)
         return ref
 
-    def recent(self, tip: str, since: str = "") -> list[str]:
-        """The last commits, a line each; those since the commit `since`, if it is on
-        the branch."""
-        if since and self.has_landed(since):
-            return self.log(f"{since}..{tip}")
+    def recent(self, tip: str) -> list[str]:
+        """The last commits, a line each."""
         return self.log("-5", tip)
 
     def look(self) -> tuple[str, list[str]]:

@@ -3,7 +3,6 @@ logs."""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -212,15 +211,6 @@ def last_holder(paths: Paths) -> Holder | None:
 def own_branch(plan: Plan) -> str:
     """The branch that a plan without a branchName works on, from the default branch."""
     return f"ralph/{text.slug(plan.project).lower()}"
-
-
-def weight(folder: Path) -> int:
-    """The bytes that a folder takes on disk."""
-    total = 0
-    for path in files.walk(folder):
-        with contextlib.suppress(OSError):
-            total += path.lstat().st_blocks * 512
-    return total
 
 
 def log_name(iteration: int, task: str) -> str:
