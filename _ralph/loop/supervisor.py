@@ -22,6 +22,7 @@ from _ralph.loop.opening import is_open
 from _ralph.model import Json
 from _ralph.process import mark, process
 from _ralph.process.process import Control
+from _ralph.state.lock import remove_git_locks
 from _ralph.state.records import Stopped
 from _ralph.state.summary import news, summarize
 
@@ -270,21 +271,10 @@ def clear_room(loop: Loop, number: int | None = None) -> bool:
     said = files.read_regular(holder, 20)
     if said is None or (number is not None and said != str(number).encode()):
         return False
-    clear_locks(loop)
+    remove_git_locks(loop.paths, loop.branch.name, "room")
     files.clear(loop.places.place(loop.paths.room).stamp)
     files.clear(holder)
     return True
-
-
-def clear_locks(loop: Loop) -> None:
-    """Remove the locks of git calls of ours that were killed, on files of ralph's."""
-    common, plan = loop.git.common, loop.paths.private.name
-    names = [f"ralph/{plan}/room*.index*.lock", f"refs/ralph/*/{plan}/**/*.lock"]
-    names.append(f"refs/ralph/*/{plan}*.lock")
-    for name in names:
-        for left in common.glob(name):
-            files.clear(left)
-    files.clear(common / f"refs/heads/{loop.branch.name}.lock")
 
 
 def close_run(loop: Loop, stop: Stop, spare: frozenset[int]) -> Stop:

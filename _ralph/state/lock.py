@@ -19,7 +19,7 @@ from _ralph.codec import as_json
 from _ralph.errors import RalphError, TryLater
 from _ralph.model import Paths
 from _ralph.process.mark import left_by_run, mark_run
-from _ralph.process.process import sweep
+from _ralph.process.process import alive, sweep
 from _ralph.state.layout import RUNNING, Holder, last_holder, noted
 
 _KIN = "kin"
@@ -48,21 +48,11 @@ def acquire(paths: Paths) -> int:
         except BlockingIOError:
             holder = last_holder(paths)
         waited = time.monotonic() - began
-        runs = holder is not None and _runs(holder.pid)
+        runs = holder is not None and bool(alive([holder.pid]))
         if waited > (_DYING if runs else _ENDING):
             os.close(fd)
             raise TryLater(f"{_at_work(holder)}; wait for its end, or see `ralph stop`")
         time.sleep(0.05)
-
-
-def _runs(pid: int) -> bool:
-    """Whether a process runs: one that was killed does not, though nobody has asked yet
-    how it ended."""
-    import psutil
-
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 def _at_work(holder: Holder | None) -> str:
@@ -108,19 +98,26 @@ def end_killed_run(paths: Paths) -> None:
         if rebooted := holder.boot != boot():
             files.clear(notes)  # other processes have these ids now
         sweep(0.0, kin=left_by_run(holder.run_id, notes))
-        plan, common = paths.private.name, paths.private.parent.parent
-        names = [
-            f"ralph/{plan}/*.index*",
-            f"refs/ralph/*/{plan}",
-            f"refs/ralph/*/{plan}/**/*",
-        ]
-        if note := noted(paths.private):
-            names.append(f"refs/heads/{glob.escape(note.branch)}")
-        for left in [path for name in names for path in common.glob(f"{name}.lock")]:
-            files.clear(left)
+        note = noted(paths.private)
+        remove_git_locks(paths, note.branch if note else "")
         if rebooted:
             discard_unsynced(paths)
     files.clear(notes)
+
+
+def remove_git_locks(paths: Paths, branch: str, place: str = "") -> None:
+    """Remove the locks of git calls of ours that were killed, on files of ralph's: of
+    all places, or of those whose name begins with `place`."""
+    plan, common = paths.private.name, paths.private.parent.parent
+    names = [
+        f"ralph/{plan}/{place}*.index*",
+        f"refs/ralph/*/{plan}",
+        f"refs/ralph/*/{plan}/**/*",
+    ]
+    if branch:
+        names.append(f"refs/heads/{glob.escape(branch)}")
+    for left in [path for name in names for path in common.glob(f"{name}.lock")]:
+        files.clear(left)
 
 
 def discard_unsynced(paths: Paths) -> None:
