@@ -593,6 +593,12 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.fixture
+def own_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Places of ralph in this process are the test's own."""
+    monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
+
+
+@pytest.fixture
 def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """git in this process reads no one's settings."""
     for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):

@@ -4,7 +4,6 @@ this process."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -16,12 +15,8 @@ from tests.conftest import Repo
 
 @pytest.fixture(autouse=True)
 def alone(
-    no_settings_of_this_user: None,
-    nothing_hangs: None,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
+    no_settings_of_this_user: None, nothing_hangs: None, own_places: None
+) -> None: ...
 
 
 @pytest.fixture

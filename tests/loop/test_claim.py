@@ -37,6 +37,15 @@ Opened = Callable[..., Loop]
 TWO = ({"checks": ["test -f work.txt"]}, {"checks": ["true"]})
 
 
+def claimed(loop: Loop) -> Begun:
+    """The next attempt that this loop begins."""
+    task = next_task(loop)
+    assert task
+    begun = begin(loop, task)
+    assert begun
+    return begun
+
+
 def begins(loop: Loop, task: str, worker: int = 1, **more: Any) -> None:
     """Let a loop have begun to work on a task, in a run that is open."""
     if not loop.history.run:
@@ -190,10 +199,7 @@ def test_all_shares_together_are_never_more_than_is_left(
     plan(repo, *[{"checks": ["true"]}] * 4)
     say = speaker(repo, "pass")
     loop = opened(agent=(say,), limits={"jobs": 4, "usd": 10.0})
-    task = next_task(loop)
-    assert task
-    first = begin(loop, task)
-    assert first
+    first = claimed(loop)
     assert first.share.usd == 10.0
     assert loop.history.open_starts[1].share_usd == 10.0
     loop.number = 2
@@ -226,21 +232,13 @@ def left_behind(
         ends(loop, "T1", verdict if last else Verdict.FAILED, **work)
 
 
-def first_attempt(loop: Loop) -> Begun:
-    task = next_task(loop)
-    assert task
-    begun = begin(loop, task)
-    assert begun
-    return begun
-
-
 def test_an_attempt_begins_with_its_record_and_at_the_tip(
     repo: Repo, opened: Opened
 ) -> None:
     repo.plan(*TWO, agent="sh")
     loop = opened()
     new_log(loop.paths, "0001-T1.out").write_text("of an older run")
-    begun = first_attempt(loop)
+    begun = claimed(loop)
     assert (begun.number, begun.iteration, begun.base) == (1, 1, head(repo))
     assert begun.left == ""
     assert not (loop.paths.logs / "0001-T1.out").exists()
@@ -255,9 +253,9 @@ def test_two_loops_do_not_claim_one_task(repo: Repo, opened: Opened) -> None:
     first, second = opened(1), opened(2)
     task = next_task(second)
     assert task
-    first_attempt(first)
+    claimed(first)
     assert begin(second, task) is None
-    assert first_attempt(second).task.id == "T2"
+    assert claimed(second).task.id == "T2"
 
 
 @pytest.mark.parametrize(
@@ -274,7 +272,7 @@ def test_an_attempt_goes_on_from_unfinished_work_but_the_last_one_starts_clean(
     repo.plan(*TWO, agent="sh")
     loop, work = opened(), work_on(repo, head(repo))
     left_behind(loop, work, attempts, verdict)
-    begun = first_attempt(loop)
+    begun = claimed(loop)
     assert begun.clean is clean
     if clean:
         assert begun.left == ""
@@ -295,7 +293,7 @@ def test_unfinished_work_goes_on_from_the_new_tip_with_markers_where_that_confli
     left_behind(loop, work_on(repo, base))
     theirs = work_on(repo, base, name, content="theirs\n")
     loop.branch.land(theirs, base, "somebody")
-    begun = first_attempt(loop)
+    begun = claimed(loop)
     assert not begun.clean
     assert {"work.txt", name} <= listing(repo, begun.left).keys()
     assert begun.conflict.marked == marked
@@ -313,7 +311,7 @@ def test_unfinished_work_on_commits_that_a_person_dropped_starts_clean(
     loop, start = opened(), head(repo)
     dropped = work_on(repo, start, "dropped.txt")
     left_behind(loop, work_on(repo, dropped))
-    begun = first_attempt(loop)
+    begun = claimed(loop)
     assert begun.clean
     assert begun.left == ""
     assert "dropped.txt" in listing(repo, begun.earlier)
@@ -334,7 +332,7 @@ def test_a_clone_goes_on_without_the_work_that_it_lacks(
     begins(loop, "T1")
     tree = head(repo, left) if left.startswith("HEAD") else left
     ends(loop, "T1", Verdict.FAILED, base=base or head(repo), left=tree)
-    assert first_attempt(loop).left == ""
+    assert claimed(loop).left == ""
 
 
 def test_the_prompt_says_what_was_red_and_what_came_of_the_last_attempt(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from _ralph.loop.claim import begin, new_id, next_task
+from _ralph.loop.claim import new_id
 from _ralph.loop.loop import Loop
 from _ralph.loop.recover import recover
 from _ralph.loop.work import first_snapshot, run_agent
@@ -15,7 +15,7 @@ from _ralph.state.records import AttemptBegan, Stopped
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import head, listing
-from tests.loop.test_claim import begins
+from tests.loop.test_claim import begins, claimed
 from tests.scripts import NEVER_STUCK, RESULT, plan, speaker
 
 Opened = Callable[..., Loop]
@@ -64,10 +64,7 @@ def test_an_attempt_whose_agent_had_started_goes_on_with_one_verdict(
     agent = repo.program("../agent", "echo good > work.txt; echo x >> $0.paid")
     repo.plan({"checks": ["true"]}, agent=str(agent))
     loop = opened()
-    task = next_task(loop)
-    assert task
-    begun = begin(loop, task)
-    assert begun
+    begun = claimed(loop)
     run_agent(loop, begun, first_snapshot(loop, begun))
     (worked,) = recover(opened())
     assert "work.txt" in listing(repo, worked.tree)
@@ -103,10 +100,7 @@ def test_what_a_person_stopped_was_not_interrupted_by_its_own_fault(
 ) -> None:
     repo.plan({"checks": ["true"]}, agent=str(repo.program("../agent", "touch x")))
     loop = opened()
-    task = next_task(loop)
-    assert task
-    begun = begin(loop, task)
-    assert begun
+    begun = claimed(loop)
     run_agent(loop, begun, first_snapshot(loop, begun))
     if word:
         loop.write(Stopped(stop=word, exit=exit), "stopped")

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 
 from _ralph.checks.verdict import Decision
-from _ralph.loop.claim import begin, next_task
 from _ralph.loop.loop import Loop
 from _ralph.loop.stages import Begun, Candidate, Examined, Worked
 from _ralph.loop.work import first_snapshot, run_agent, second_snapshot
@@ -17,7 +16,7 @@ from _ralph.model import AgentResult, CheckResult, Outcome, Verdict
 from tests.conftest import Repo
 from tests.git.test_branch import work_on
 from tests.git.test_workspace import FILE, listing
-from tests.loop.test_claim import ends
+from tests.loop.test_claim import claimed, ends
 
 Opened = Callable[..., Loop]
 TASK = {"checks": ["test -f work.txt"]}
@@ -33,10 +32,7 @@ def begun_by(
         repo.commit("test")
     repo.plan(TASK, agent=str(repo.program("../agent", script)), **top)
     loop = opened()
-    task = next_task(loop)
-    assert task
-    begun = begin(loop, task)
-    assert begun
+    begun = claimed(loop)
     return loop, begun
 
 
@@ -94,10 +90,7 @@ def test_what_setup_did_is_no_work_and_what_an_agent_adds_to_it_is(
             commit = work_on(repo, begun.base, "deps.txt", content="new\n")
             left = {"left": loop.git.tree(commit), "base": begun.base}
         ends(loop, "T1", Verdict.FAILED, **left)
-        task = next_task(loop)
-        assert task
-        again = begin(loop, task)
-        assert again
+        again = claimed(loop)
         found = worked(loop, again)
     tree = listing(repo, found.left)
     assert tree.keys() - listing(repo, begun.base).keys() == added
@@ -114,10 +107,7 @@ def test_protected_files_in_unfinished_work_are_the_base_s_again(
     loop, begun = begun_by(repo, opened, script, protect=["tests/**"])
     commit = work_on(repo, begun.base, "tests/test_a.py")
     ends(loop, "T1", Verdict.FAILED, left=loop.git.tree(commit), base=begun.base)
-    task = next_task(loop)
-    assert task
-    again = begin(loop, task)
-    assert again
+    again = claimed(loop)
     assert again.left
     found = worked(loop, again)
     assert listing(repo, found.left)["seen"] == (FILE, "def test(): ...\n")

@@ -23,8 +23,7 @@ from tests.conftest import Repo
 
 
 @pytest.fixture
-def paths(repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Paths:
-    monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))
+def paths(repo: Repo, own_places: None) -> Paths:
     repo.plan({"checks": ["true"]})
     return layout.locate(repo.path / "prd.json")
 
