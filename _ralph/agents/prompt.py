@@ -59,7 +59,7 @@ def prompt_values(
     failing_before: Sequence[str] = (),
 ) -> Json:
     """Everything that a prompt template can use, each part clipped to its share of
-    BOUND. `beside` are the tasks that other workers have now, `parked` is the commit of
+    BOUND. `beside` are the tasks that other loops have now, `parked` is the commit of
     earlier work that is not in the workspace, `setup_failed` what `setup` said if it is
     red on the task's unfinished work alone, `conflict` what conflicts with what landed
     meanwhile, `failing_before` the single tests that failed before the work."""
@@ -192,7 +192,7 @@ def _located(where: str) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=4)
 def _compiled(source: str, **options: Any) -> jinja2.Template:
-    """A template, compiled once: workers inherit it from the loop."""
+    """A template, compiled once: loops inherit it from the supervisor."""
     import jinja2
 
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, **options)

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from _ralph import text
-from _ralph.checks.results import Own
+from _ralph.checks.results import BEFORE, Own
 from _ralph.checks.suite import Comparison, Kind, compare, judged, ran
 from _ralph.git import patterns
 from _ralph.model import Check, CheckResult, Outcome
 
 FURTHEST = 10
 """Ancestors of the tip on which a suite is looked for that did not run whole there."""
-BEFORE = "before the work: "
 AGAIN = "once more: "
-"""What stands before checks that are shown, where they run on the tip or again."""
+"""What stands before checks that are shown, where they run again."""
 
 
 class RunChecks(Protocol):

@@ -12,6 +12,8 @@ from _ralph import files
 from _ralph.codec import as_json, made
 from _ralph.model import Check, CheckResult
 
+BEFORE = "before the work: "
+"""What stands before checks that are shown, where they run on the tip."""
 MOST_SUITES = 8
 """Trees and checks of which the results of single tests are remembered: the tip, the
 candidate, and the ancestors that were asked. Those of one can take 2 MB."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from _ralph import files
 from _ralph.checks.places import Places, setup_failed
-from _ralph.checks.results import Results
+from _ralph.checks.results import BEFORE, Results
 from _ralph.checks.room import Room
 from _ralph.errors import SetupFailed, StopNow
 from _ralph.git.git import Late
@@ -145,8 +145,7 @@ def baseline(
 ) -> Checked:
     """What checks say on a commit of the branch, before the work. SetupFailed if
     `setup` is red there."""
-    label = "before the work: "
-    job = Job(commit, tuple(checks), name, label=label, env=env or {})
+    job = Job(commit, tuple(checks), name, label=BEFORE, env=env or {})
     return require_setup(results_of(places, results, job))
 
 
