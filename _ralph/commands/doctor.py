@@ -17,7 +17,7 @@ from pathlib import Path
 from _ralph import text
 from _ralph.agents import registry
 from _ralph.agents.registry import Agent
-from _ralph.checks import opening
+from _ralph.checks import missing, opening
 from _ralph.checks.hooks import message_for
 from _ralph.checks.places import setup_failed
 from _ralph.checks.results import Results
@@ -225,6 +225,7 @@ def _settings(loop: Loop) -> Findings:
         )
         advice = f"name in {init.INCLUDE} what they need"
         yield "warning", f"{unseen}; {advice}"
+    yield from _warnings(missing.above(loop.paths.places))
 
 
 def _disk(loop: Loop) -> Findings:

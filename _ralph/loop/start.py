@@ -11,7 +11,7 @@ from pathlib import Path
 from _ralph import files
 from _ralph.agents import registry
 from _ralph.agents.team import Agents
-from _ralph.checks import opening
+from _ralph.checks import missing, opening
 from _ralph.checks.places import Places
 from _ralph.checks.view import View
 from _ralph.files import resource
@@ -82,6 +82,7 @@ def require_all(loop: Loop) -> list[str]:
     warnings += opening.unseen(places, agents)
     warnings += opening.uncopied(places)
     warnings += opening.unprotected(loop.plan, loop.git)
+    warnings += missing.above(loop.paths.places)
     opening.require_own_files(places)
     opening.open_prefix(places)
     warnings += opening.end_left(places)
