@@ -154,14 +154,16 @@ DESCENDANTS = {
 
 # The ways in which ralph finds them, each as Python that it runs before: the second one
 # where orphans are not adopted, as on macOS.
-KIN = "from _ralph.process import mark; mark.ADOPTS = False\n"
-WAYS = {"kin": KIN} if sys.platform == "darwin" else {"adopted": "", "kin": KIN}
+SESSIONS = "from _ralph.process import leftovers; leftovers.ADOPTS = False\n"
+WAYS = {"adopted": "", "by session": SESSIONS}
+if sys.platform == "darwin":
+    del WAYS["adopted"]
 
 
 def kinds(way: str = next(iter(WAYS))) -> dict[str, str]:
     """The descendants that are found in this way, that of this system if none is named.
-    The second one misses, unless it looks in that very moment, what left its session at
-    once, without a parent, and whose environment cannot be read."""
+    The second one misses what left its session and its parent, and whose environment
+    cannot be read."""
     lost = ("double fork", "cleared environment") if WAYS[way] else ()
     return {kind: deed for kind, deed in DESCENDANTS.items() if kind not in lost}
 

@@ -25,7 +25,7 @@ from _ralph.agents.surroundings import path_without
 from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.model import AgentResult, Json, Outcome
 from _ralph.process.prefix import Wrap
-from _ralph.process.process import Control, ProcessResult, run_process
+from _ralph.process.process import Command, Control, ProcessResult, run_process
 
 PLAIN: Json = {
     "argv": [],
@@ -340,19 +340,17 @@ def run_agent(
     own = agent.variables(env)
     env = {key: value for key, value in env.items() if key not in NESTED} | own
     far = ["env", *(f"{key}={value}" for key, value in own.items()), program]
-    process = run_process(
-        wrap([*([found(program)] if here else far), *rest], env),
+    command = Command(
+        argv=wrap([*([found(program)] if here else far), *rest], env),
         cwd=cwd,
         env=env,
         timeout=timeout,
         idle=lambda: parser.silence(idle if agent.streams else None),
-        control=control,
         stdin=b"" if row["prompt"] == "file" else sent,
         out=log(".out"),
         err=err,
-        on_line=saver.line,
-        by_line=parser.reads_lines,
     )
+    process = run_process(command, control, saver.line, parser.reads_lines)
     _read_log(row, parser, own_log)
     saver.save()
     stderr = text.redact(

@@ -25,7 +25,7 @@ from _ralph.git.throwaway import ANYBODY_S, throwaway_git
 from _ralph.git.workspace import Place
 from _ralph.model import Check, CheckResult, Paths, Setup
 from _ralph.process.prefix import Prefix, Wrap
-from _ralph.process.process import Control, run_process
+from _ralph.process.process import Command, Control, Ended, run_process
 from _ralph.state.layout import new_log
 from _ralph.state.settings import Settings
 
@@ -193,25 +193,19 @@ class Places:
             files.clear(results).parent.mkdir(parents=True, exist_ok=True)
             env["RALPH_RESULTS"] = str(results)
         with self.inside(cwd) as wrap:
-            done = run_process(
-                wrap(argv, env),
-                cwd=cwd,
-                env=env,
-                timeout=check.timeout,
-                control=self.control,
-                out=log,
-            )
-        if done.ended == "interrupted":
+            command = Command(wrap(argv, env), cwd, env, check.timeout, out=log)
+            done = run_process(command, self.control)
+        if done.ended is Ended.INTERRUPTED:
             return None
         result = CheckResult(
             name=check.name,
             command=check.command,
-            ok=done.ended == "itself" and done.exit == 0,
+            ok=done.ended is Ended.ITSELF and done.exit == 0,
             exit=done.exit,
             seconds=round(done.seconds, 1),
             tail=text.tail(text.redact(text.clean(done.tail)), TAIL),
             log=str(log),
-            timed_out=done.ended == "deadline",
+            timed_out=done.ended is Ended.DEADLINE,
             missing=self._missing(check, cwd, log) if done.exit == 127 else "",
         )
         if check.results:
@@ -227,15 +221,10 @@ class Places:
             return ""
         asked, env = ["/bin/sh", "-c", 'command -v -- "$1"', "sh", word], self.env(cwd)
         with self.inside(cwd) as wrap:
-            told = run_process(
-                wrap(asked, env),
-                cwd=cwd,
-                env=env,
-                timeout=60,
-                control=self.control,
-                out=log.with_suffix(".which"),
-            )
-        return word if told.ended == "itself" and told.exit != 0 else ""
+            which = log.with_suffix(".which")
+            command = Command(wrap(asked, env), cwd, env, timeout=60, out=which)
+            told = run_process(command, self.control)
+        return word if told.ended is Ended.ITSELF and told.exit != 0 else ""
 
     def stamp(self, tree: str, entries: Mapping[str, str] | None = None) -> str:
         """What a place that holds `tree`, with these `entries`, belongs to: `setup`,

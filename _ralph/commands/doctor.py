@@ -40,7 +40,7 @@ from _ralph.model import (
     Plan,
     Task,
 )
-from _ralph.process.process import Control, run_process
+from _ralph.process.process import Command, Control, run_process
 from _ralph.show.live import Terminal
 from _ralph.state import layout, limits, lock, prd, summary
 from _ralph.state.history import RunHistory
@@ -418,8 +418,8 @@ def _version(loop: Loop, agent: Agent) -> str:
     # Behind a pipe of its own: what it leaves running cannot hold ours.
     command = f"{words} < /dev/null 2> /dev/null | head -n 1"
     argv = [sys.executable, "-P", "-c", _TEE, command]
-    env, root = os.environ, loop.paths.root
-    said = run_process(argv, cwd=root, env=env, timeout=_PATIENCE, control=loop.control)
+    asked = Command(argv, loop.paths.root, os.environ, _PATIENCE)
+    said = run_process(asked, loop.control)
     version = said.tail.strip() if said.exit == 0 else ""
     return ", " + text.one_line(version or "no version", 60)
 

@@ -18,7 +18,7 @@ from _ralph.errors import RalphError, Stop, StopNow, translate
 from _ralph.loop import start
 from _ralph.loop.loop import Loop
 from _ralph.loop.supervisor import RunLoop, clear_room, supervise
-from _ralph.process import mark
+from _ralph.process import leftovers
 from _ralph.process.awake import kept_awake
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal, complain
@@ -62,7 +62,7 @@ def with_signals(work: Callable[[Control], int], view: Terminal | None = None) -
     control = Control()
     if view and view.stays:
         control.on_tick = view.tick
-    mark.become_subreaper()
+    leftovers.become_subreaper()
     control.install()
     try:
         return work(control)

@@ -22,7 +22,7 @@ from _ralph.errors import BadInput, Stop, StopNow
 from _ralph.git.branch import Branch
 from _ralph.git.git import Git
 from _ralph.model import Paths, Plan
-from _ralph.process.process import Control, run_process
+from _ralph.process.process import Command, Control, Ended, run_process
 from _ralph.state import edit, limits, prd
 from _ralph.state.history import NEVER, History
 from _ralph.state.layout import new_log, stop_is_asked
@@ -281,17 +281,16 @@ def notify(
     if not command:
         return
     env = {name: value for name, value in os.environ.items() if name != "RALPH_RUN_ID"}
-    done = run_process(
-        ["/bin/sh", "-c", command],
+    notifier = Command(
+        argv=["/bin/sh", "-c", command],
         cwd=paths.root,
         env=env,
         timeout=_NOTIFY_TIMEOUT,
-        control=control,
         stdin=f"{json.dumps(told)}\n".encode(),
         out=new_log(paths, "notify.log"),
-        spare=spare,
     )
-    if done.ended == "deadline":
+    done = run_process(notifier, control, spare=spare)
+    if done.ended is Ended.DEADLINE:
         late = f"! --notify did not end within {_NOTIFY_TIMEOUT:.0f} seconds"
         view.line(late, color="yellow")
     elif done.exit != 0:

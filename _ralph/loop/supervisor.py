@@ -20,7 +20,7 @@ from _ralph.loop.final import may_check
 from _ralph.loop.loop import HOLDER, Loop, notify
 from _ralph.loop.opening import is_open
 from _ralph.model import Json
-from _ralph.process import mark, process
+from _ralph.process import leftovers, process
 from _ralph.process.process import Control
 from _ralph.state.lock import remove_git_locks
 from _ralph.state.records import Stopped
@@ -105,8 +105,8 @@ class Supervisor:
     ) -> None:
         """What the child does: the life of a loop, and why it ended."""
         os.setsid()
-        mark.become_subreaper()
-        mark.note(os.getppid())
+        leftovers.become_subreaper()
+        leftovers.note(os.getppid())
         control, above = Control(alive), self.loop.control
         control.on_interrupt = lambda: None  # the first one is no reason to stop now
         control.install()
@@ -129,7 +129,7 @@ class Supervisor:
         except Exception as error:
             failed = translate(error)
             ended = Stop("error", str(failed), failed.exit)
-        process.sweep(0.0, kin=mark.left_by(os.getpid()))
+        process.sweep(0.0, left=leftovers.left_by_loop(os.getpid()))
         if not control.orphaned:
             view.last_word(ended)
 
@@ -221,8 +221,8 @@ class Supervisor:
         """End what a loop left that died, and start it again: not where it died twice
         at the same place, nor where the run ends."""
         others = frozenset(other.pid for other in self.children.values())
-        kin = mark.left_by(child.pid)
-        process.sweep(0.0, kin=kin, spare=self.spare | others)
+        left = leftovers.left_by_loop(child.pid)
+        process.sweep(0.0, left=left, spare=self.spare | others)
         in_room = clear_room(self.loop, child.number)
         if self.loop.control.stop_now or signal.SIGTERM in child.told:
             self.end_with(Stop("error", "a loop was killed"))
@@ -259,7 +259,7 @@ class Supervisor:
             if process.reap(child.pid, 10.0) is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child.pid, signal.SIGKILL)
-        process.sweep(0.0, kin=mark.left_by(os.getpid()), spare=self.spare)
+        process.sweep(0.0, left=leftovers.left_by_loop(os.getpid()), spare=self.spare)
 
 
 def clear_room(loop: Loop, number: int | None = None) -> bool:

@@ -11,8 +11,6 @@ import sys
 from collections.abc import Iterator
 
 _INHIBIT = ["systemd-inhibit", "--who=ralph", "--why=a run goes on", "--mode=block"]
-# Without a login session, as under cron, a user may only inhibit `idle`.
-_LINUX = ([*_INHIBIT, "--what=idle:sleep"], [*_INHIBIT, "--what=idle"])
 
 
 @contextlib.contextmanager
@@ -31,20 +29,22 @@ def kept_awake(wanted: bool = True) -> Iterator[frozenset[int]]:
 
 def _helper(pid: int) -> subprocess.Popen[bytes] | None:
     if sys.platform == "darwin":
-        ways = [["caffeinate", "-i", "-w", str(pid)]]
+        script = f"caffeinate -i -w {pid}"
     else:
-        ways = [[*way, "tail", f"--pid={pid}", "-f", "/dev/null"] for way in _LINUX]
-    command, null = (
-        ["/bin/sh", "-c", " || ".join(map(shlex.join, ways))],
-        subprocess.DEVNULL,
-    )
-    with contextlib.suppress(OSError):
+        ways = []
+        # Without a login session, as under cron, a user may only inhibit `idle`
+        for what in ("--what=idle:sleep", "--what=idle"):
+            words = [*_INHIBIT, what, "tail", f"--pid={pid}", "-f", "/dev/null"]
+            ways.append(shlex.join(words))
+        script = " || ".join(ways)
+    try:
         return subprocess.Popen(
-            command,
+            ["/bin/sh", "-c", script],
             cwd="/",
-            stdin=null,
-            stdout=null,
-            stderr=null,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-    return None
+    except OSError:
+        return None

@@ -4,6 +4,7 @@ started."""
 from __future__ import annotations
 
 import contextlib
+import enum
 import errno
 import os
 import select
@@ -19,8 +20,8 @@ from types import FrameType
 from typing import BinaryIO
 
 from _ralph.errors import SHORTAGES
-from _ralph.process import mark
-from _ralph.process.mark import Kin
+from _ralph.process import leftovers
+from _ralph.process.leftovers import Leftovers
 from _ralph.process.transcript import Transcript
 
 GRACE = 5.0
@@ -29,9 +30,9 @@ _KILL_DEADLINE = 10.0
 _CHUNK = _TAIL = 1 << 16
 _LONGEST_LINE = 32 << 20  # the longest seen from a real agent had 20 MB
 
-LineHandler = Callable[[bytes], str | None]
-"""Gets each complete line of stdout; returns `stop` to end the process, `quiet` if the
-line is no sign of life, else None."""
+OutputHandler = Callable[[bytes], str | None]
+"""Gets what a process prints; returns `stop` to end the process, `quiet` if that is no
+sign of life, else None."""
 
 
 class Control:
@@ -42,12 +43,10 @@ class Control:
         self.stop_signal: int | None = None  # the one that says to stop now
         self.finishing = False  # SIGUSR1 came: begin nothing new
         self.orphaned = False  # the supervisor is gone: end everything, write nothing
-        self.on_interrupt: Callable[[], object] | None = (
-            None  # called after the first SIGINT
-        )
-        self.on_tick: Callable[[], float] | None = (
-            None  # called during a wait: in how many seconds again
-        )
+        # Called after the first SIGINT
+        self.on_interrupt: Callable[[], object] | None = None
+        # Called during a wait: in how many seconds again
+        self.on_tick: Callable[[], float] | None = None
         self._asked = False
         self._due = 0.0
         self._alive = alive
@@ -58,24 +57,24 @@ class Control:
         self._wake, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        ignored = signal.getsignal(signal.SIGHUP) in (
-            signal.SIG_IGN,
-            _ignore,
-        )  # nohup, here or in the loop
+        hangup = signal.getsignal(signal.SIGHUP)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, self._note)
         # A handler and not SIG_IGN: handlers are reset in children, an ignored signal
         # is not.
-        for number in (signal.SIGCHLD, *((signal.SIGHUP,) if ignored else ())):
-            signal.signal(number, _ignore)
+        signal.signal(signal.SIGCHLD, _ignore)
+        if hangup in (signal.SIG_IGN, _ignore):  # nohup, here or in the loop
+            signal.signal(signal.SIGHUP, _ignore)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
-        self.interrupts += number == signal.SIGINT
         if number == signal.SIGUSR1:
             self.finishing = True
             return
-        if number != signal.SIGINT or self.interrupts > 1 or self.on_interrupt is None:
-            self.stop_signal = self.stop_signal or number
+        if number == signal.SIGINT:
+            self.interrupts += 1
+            if self.interrupts == 1 and self.on_interrupt is not None:
+                return
+        self.stop_signal = self.stop_signal or number
 
     @property
     def stop_now(self) -> bool:
@@ -94,9 +93,8 @@ class Control:
             os.read(self._wake, 512)
         if self._alive in ready:  # nothing is ever written to it
             self.orphaned = True
-        if (
-            self.interrupts and self.on_interrupt and not self._asked
-        ):  # here: a handler may do nothing
+        # Here, as a handler of signals may do nothing
+        if self.interrupts and self.on_interrupt and not self._asked:
             self._asked = True
             self.on_interrupt()
         return [fd for fd in ready if fd not in own]
@@ -108,10 +106,10 @@ class Control:
         which is asked each `step` seconds. A clock that is set back makes the wait no
         longer."""
         end = time.monotonic() + until - time.time()
-        while (
-            not interrupted()
-            and (left := min(until - time.time(), end - time.monotonic())) > 0
-        ):
+        while not interrupted():
+            left = min(until - time.time(), end - time.monotonic())
+            if left <= 0:
+                break
             self.wait(min(left, step))
 
 
@@ -119,83 +117,110 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
     """A handler that does nothing."""
 
 
+class Ended(enum.StrEnum):
+    """How a process ended."""
+
+    ITSELF = "itself"
+    DEADLINE = "deadline"
+    IDLE = "idle"
+    STOPPED = "stop"  # by the handler of its output
+    INTERRUPTED = "interrupted"
+    MISSING = "missing"  # it never started
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to run, where, for how long (seconds), and where its output goes."""
+
+    argv: Sequence[str]
+    cwd: Path
+    env: Mapping[str, str]
+    timeout: float
+    stdin: bytes = b""
+    idle: Callable[[], float | None] = lambda: None
+    """The silence that is allowed by then; None for any."""
+    out: Path | None = None
+    err: Path | None = None
+    """The transcript of stderr; without one, both share one pipe, in order."""
+    cap: int = 16 << 20
+    """The bytes of each transcript on disk."""
+
+
 @dataclass
 class ProcessResult:
-    """How a process ended."""
+    """How a process ended, and what is known of it."""
 
     exit: int | None = None
     seconds: float = 0.0
-    # or deadline, idle, stop (the line handler), interrupted, missing (never started)
-    ended: str = "itself"
+    ended: Ended = Ended.ITSELF
     tail: str = ""  # the end of its output, or why it was not started
     survivors: list[int] = field(default_factory=list)  # what not even KILL ended
 
 
 def run_process(
-    argv: Sequence[str],
-    *,
-    cwd: Path,
-    env: Mapping[str, str],
-    timeout: float,
+    command: Command,
     control: Control,
-    stdin: bytes = b"",
-    idle: Callable[[], float | None] = lambda: None,
-    out: Path | None = None,
-    err: Path | None = None,
-    on_line: LineHandler | None = None,
+    on_output: OutputHandler | None = None,
     by_line: bool = True,
-    cap: int = 16 << 20,
     spare: frozenset[int] = frozenset(),
 ) -> ProcessResult:
-    """Run `argv` in a session of its own, and end all that it started, however it ends.
+    """Run a command in a session of its own, and end all that it started, however it
+    ends.
 
-    stdout goes to the transcript `out`, stderr to `err` (without `err` both share one
-    pipe, in order), each capped at `cap` bytes on disk. `timeout` is in seconds, as is
-    the silence that `idle` allows by then. Without `by_line`, `on_line` gets stdout in
-    pieces as they come, which is cheap. Memory is constant but for one line at a time.
-    `spare` are children of ours that are not ended. Never raises for what the process
-    does.
+    `on_output` gets each complete line of stdout or, without `by_line`, pieces as they
+    come, which is cheap. Memory is constant but for one line at a time. `spare` are
+    children of ours that are not ended. Never raises for what the process does.
     """
-    started, own = time.monotonic(), uuid.uuid4().hex
+    started = time.monotonic()
     with (
-        Transcript(out, cap) as out_log,
-        Transcript(err, cap) as err_log,
-        buffer(stdin) as given,
+        Transcript(command.out, command.cap) as out_log,
+        Transcript(command.err, command.cap) as err_log,
+        buffer(command.stdin) as stdin,
     ):
+        mark = uuid.uuid4().hex
         try:
-            child = subprocess.Popen(
-                argv,
-                cwd=cwd,
-                env={**env, "PWD": str(cwd)}
-                | ({} if mark.ADOPTS else {mark.START: own}),
-                stdin=given if stdin else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE if err else subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=None
-                if mark.ADOPTS
-                else partial(mark.note, os.getpid(), own),
-            )
+            child = _start(command, mark, stdin if command.stdin else None)
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in SHORTAGES:
                 raise  # the system's fault, not the command's
-            return ProcessResult(exit=127, ended="missing", tail=str(error))
-        pipes = [
-            (pipe, log)
-            for pipe, log in ((child.stdout, out_log), (child.stderr, err_log))
-            if pipe
-        ]
-        for pipe, _ in pipes:
-            os.set_blocking(pipe.fileno(), False)
-        logs = {pipe.fileno(): log for pipe, log in pipes}
-        kin = mark.kin_of(child.pid, own)
-        pump = _Pump(child, logs, on_line, by_line and on_line is not None, kin)
-        ended = pump.run(control, started + timeout, idle)
-        survivors = sweep(0.0 if control.orphaned else GRACE, child, kin, spare)
+            return ProcessResult(exit=127, ended=Ended.MISSING, tail=str(error))
+        logs: dict[int, Transcript] = {}
+        for pipe, log in ((child.stdout, out_log), (child.stderr, err_log)):
+            if pipe is not None:
+                os.set_blocking(pipe.fileno(), False)
+                logs[pipe.fileno()] = log
+        pump = _Pump(child, logs, on_output, by_line and on_output is not None)
+        ended = pump.run(control, started + command.timeout, command.idle)
+        grace = 0.0 if control.orphaned else GRACE
+        left = leftovers.left_by_process(child.pid, mark)
+        survivors = sweep(grace, child, left, spare)
         pump.drain()
-    said = pump.tail[-_TAIL:].decode("utf-8", "replace")
     return ProcessResult(
-        child.returncode, time.monotonic() - started, ended, said, survivors
+        exit=child.returncode,
+        seconds=time.monotonic() - started,
+        ended=ended,
+        tail=pump.tail[-_TAIL:].decode("utf-8", "replace"),
+        survivors=survivors,
+    )
+
+
+def _start(
+    command: Command, mark: str, stdin: BinaryIO | None
+) -> subprocess.Popen[bytes]:
+    env = {**command.env, "PWD": str(command.cwd)}
+    before = None
+    if not leftovers.ADOPTS:
+        env[leftovers.START] = mark
+        before = partial(leftovers.note, os.getpid(), mark)
+    return subprocess.Popen(
+        command.argv,
+        cwd=command.cwd,
+        env=env,
+        stdin=stdin or subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if command.err else subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=before,
     )
 
 
@@ -210,31 +235,33 @@ def buffer(data: bytes = b"") -> Iterator[BinaryIO]:
 
 
 def _nameless() -> BinaryIO:
-    with contextlib.suppress(
-        OSError, AttributeError
-    ):  # not on macOS, nor in every sandbox
+    # There is no such file on macOS, nor in every sandbox
+    with contextlib.suppress(OSError, AttributeError):
         return os.fdopen(os.memfd_create("buffer"), "w+b")
     import tempfile
 
     try:
         return tempfile.TemporaryFile()
     except FileNotFoundError:  # what tempfile says where it can write nowhere
-        raise OSError(
-            errno.ENOSPC, "the disk is full, or `ulimit -f` is too low", "/tmp"
-        ) from None
+        full = "the disk is full, or `ulimit -f` is too low"
+        raise OSError(errno.ENOSPC, full, "/tmp") from None
 
 
 def reap(pid: int, seconds: float) -> int | None:
     """The wait status of our child `pid`, 0 if it was reaped before; None if it runs on
     after `seconds`."""
-    began = time.monotonic()
-    with contextlib.suppress(ChildProcessError):
-        while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
-            if (left := began + seconds - time.monotonic()) <= 0:
-                return None
-            await_end(pid, left)
-        return ended[1]
-    return 0
+    last = time.monotonic() + seconds
+    while True:
+        try:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            return 0
+        if ended:
+            return status
+        left = last - time.monotonic()
+        if left <= 0:
+            return None
+        await_end(pid, left)
 
 
 def await_end(pid: int, seconds: float) -> None:
@@ -254,13 +281,12 @@ def await_end(pid: int, seconds: float) -> None:
 @dataclass
 class _Pump:
     """Moves the output of a child to its transcripts, by descriptor, and to the handler
-    of its lines."""
+    of it."""
 
     child: subprocess.Popen[bytes]
     logs: dict[int, Transcript]
-    on_line: LineHandler | None
+    on_output: OutputHandler | None
     by_line: bool
-    kin: Kin | None
     tail: bytearray = field(default_factory=bytearray)
     line: bytearray = field(default_factory=bytearray)
     skipping: bool = False
@@ -269,38 +295,29 @@ class _Pump:
 
     def run(
         self, control: Control, deadline: float, idle: Callable[[], float | None]
-    ) -> str:
-        """Run until the child exits or must end; the word for `ProcessResult.ended`."""
-        began = time.monotonic()
-        while not self._has_ended():
-            now = time.monotonic()
-            silence = idle()
-            limit = (
-                deadline if silence is None else min(deadline, self.active + silence)
-            )
+    ) -> Ended:
+        """Run until the child exits or must end."""
+        while True:
+            _reap(self.child)  # orphans too, or they would fill the process table
+            if self.child.returncode is not None:
+                return Ended.ITSELF
             if control.stop_now:
-                return "interrupted"
+                return Ended.INTERRUPTED
             if self.stop:
-                return "stop"
+                return Ended.STOPPED
+            now = time.monotonic()
+            if now >= deadline:
+                return Ended.DEADLINE
+            limit = deadline
+            silence = idle()
+            if silence is not None:
+                limit = min(deadline, self.active + silence)
             if now >= limit:
-                return "deadline" if now >= deadline else "idle"
-            soon = (
-                60.0 if self.logs else 0.05
-            )  # most end right after they have closed their output
-            # what leaves its parents was seen before; what runs long is looked at
-            # rarely
-            if self.kin:
-                self.kin.watch()
-                soon = min(soon, 1.0, 0.1 + (now - began) / 10)
+                return Ended.IDLE
+            # Most end right after they have closed their output
+            soon = 60.0 if self.logs else 0.05
             for fd in control.wait(min(limit - now, soon), self.logs):
                 self._read(fd)
-        return "itself"
-
-    def _has_ended(self) -> bool:
-        """Whether the child has ended. Orphans are reaped, too, or a night of them
-        would fill the process table."""
-        _reap(self.child)
-        return self.child.returncode is not None
 
     def drain(self) -> None:
         """Read what is left in the pipes after the last writer ended, and close
@@ -328,7 +345,10 @@ class _Pump:
         if len(self.tail) > 2 * _TAIL:
             del self.tail[:-_TAIL]
         if self.child.stdout is not None and fd == self.child.stdout.fileno():
-            (self._split if self.by_line else self._hand_over)(chunk)
+            if self.by_line:
+                self._split(chunk)
+            else:
+                self._hand_over(chunk)
         return True
 
     def _split(self, chunk: bytes) -> None:
@@ -346,9 +366,10 @@ class _Pump:
             self.line.clear()
             self.skipping = True
 
-    def _hand_over(self, line: bytes) -> None:
-        answer = self.on_line(line) if self.on_line else None
-        self.stop = self.stop or answer == "stop"
+    def _hand_over(self, output: bytes) -> None:
+        answer = self.on_output(output) if self.on_output else None
+        if answer == "stop":
+            self.stop = True
         if answer != "quiet":
             self.active = time.monotonic()
 
@@ -356,39 +377,43 @@ class _Pump:
 def sweep(
     grace: float,
     child: subprocess.Popen[bytes] | None = None,
-    kin: Kin | None = None,
+    left: Leftovers | None = None,
     spare: frozenset[int] = frozenset(),
 ) -> list[int]:
-    """End `kin` or, where this process adopts orphans, every descendant: TERM, `grace`
-    seconds, then KILL until none is left.
+    """End what is `left` or, where this process adopts orphans, every descendant: TERM,
+    `grace` seconds, then KILL until none is left.
 
     `spare` are children that stay, with their own. Returns the pids that survive (in an
     uninterruptible wait). Where orphans are adopted, having no child means that nothing
     is left.
     """
     started = time.monotonic()
-    signalled: set[int] = set()
-    while _reap(child) or kin:
-        left, spent = (
-            kin.left() if kin else _descendants(spare),
-            time.monotonic() - started,
-        )
-        if not left and (kin or spare):
+    warned: set[int] = set()
+    while _reap(child) or left:
+        pids = left.left() if left else _descendants(spare)
+        if not pids and (left or spare):
             break
+        spent = time.monotonic() - started
         if spent > grace + _KILL_DEADLINE:
-            return sorted(left)
-        kill = spent >= grace
-        for pid in left if kill else left - signalled:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
-        if kill and kin:
-            kin.kill_groups()
-        signalled |= left
+            return sorted(pids)
+        if spent >= grace:
+            _send(signal.SIGKILL, pids)
+            if left:
+                left.kill_groups()
+        else:
+            _send(signal.SIGTERM, pids - warned)
+            warned |= pids
         time.sleep(0.01)
-    if kin:
+    if left:
         _reap(child)
-        kin.forget()
+        left.forget()
     return []
+
+
+def _send(number: signal.Signals, pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
 
 def _reap(child: subprocess.Popen[bytes] | None) -> bool:
@@ -413,14 +438,13 @@ def _descendants(spare: frozenset[int] = frozenset()) -> set[int]:
     below: dict[int, set[int]] = {}
     for process in psutil.process_iter(["ppid"]):
         below.setdefault(process.info["ppid"], set()).add(process.pid)
-    all_below, new = set[int](), {os.getpid()}
-    while (
-        new := set[int]().union(*(below.get(pid, ()) for pid in new))
-        - spare
-        - all_below
-    ):
-        all_below |= new
-    return all_below
+    found: set[int] = set()
+    to_visit = [os.getpid()]
+    while to_visit:
+        children = below.get(to_visit.pop(), set()) - spare - found
+        found |= children
+        to_visit.extend(children)
+    return found
 
 
 def alive(pids: Iterable[int]) -> set[int]:

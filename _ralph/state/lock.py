@@ -18,11 +18,11 @@ from _ralph import files
 from _ralph.codec import as_json
 from _ralph.errors import RalphError, TryLater
 from _ralph.model import Paths
-from _ralph.process.mark import left_by_run, mark_run
+from _ralph.process.leftovers import left_by_run, mark_run
 from _ralph.process.process import alive, sweep
 from _ralph.state.layout import RUNNING, Holder, last_holder, noted
 
-_KIN = "kin"
+_SESSIONS = "sessions"
 """The folder that has a note on each process of the run, where orphans are not
 adopted."""
 
@@ -71,7 +71,7 @@ def alone(paths: Paths, what: str) -> Iterator[str]:
     try:
         end_killed_run(paths)
         # So that every child can be told from a stranger
-        mark_run(run_id, paths.private / _KIN)
+        mark_run(run_id, paths.private / _SESSIONS)
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         holder = Holder(os.getpid(), run_id, since, what, boot())
         data = json.dumps(as_json(holder)).encode()
@@ -93,11 +93,11 @@ def end_killed_run(paths: Paths) -> None:
     the locks of its git calls."""
     for left in paths.private.glob(f".*{files.TEMPORARY}"):
         files.clear(left)
-    notes = paths.private / _KIN
+    notes = paths.private / _SESSIONS
     if holder := last_holder(paths):
         if rebooted := holder.boot != boot():
             files.clear(notes)  # other processes have these ids now
-        sweep(0.0, kin=left_by_run(holder.run_id, notes))
+        sweep(0.0, left=left_by_run(holder.run_id, notes))
         note = noted(paths.private)
         remove_git_locks(paths, note.branch if note else "")
         if rebooted:

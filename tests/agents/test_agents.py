@@ -29,7 +29,7 @@ from _ralph.agents.registry import (
 )
 from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.model import AgentResult, Outcome, Plan, Tokens
-from _ralph.process.process import Control, ProcessResult
+from _ralph.process.process import Control, Ended, ProcessResult
 from _ralph.state import prd
 from tests.conftest import ROOT, within
 
@@ -47,7 +47,7 @@ def feed(
     parser = StreamParser(CLAUDE.row["events"])
     stopped = any(parser.line(line) == "stop" for line in lines)
     process = process or ProcessResult(
-        exit=-15 if stopped else 0, ended="stop" if stopped else "itself"
+        exit=-15 if stopped else 0, ended=Ended("stop" if stopped else "itself")
     )
     return conclude(CLAUDE, parser, process, stderr)
 
@@ -64,7 +64,8 @@ CUT = "its output ended without a final event"
 def test_how_a_process_ended_comes_before_what_it_said(name: str, ended: str) -> None:
     lines = (RECORDED / f"{name}.txt").read_bytes().split(b"\n")
     result = feed(
-        lines, ProcessResult(exit=-9, ended=ended, seconds=3600, tail="no such file")
+        lines,
+        ProcessResult(exit=-9, ended=Ended(ended), seconds=3600, tail="no such file"),
     )
     timed_out = (
         Outcome.TIMED_OUT,
@@ -192,7 +193,7 @@ def test_two_results_are_paid_once() -> None:
 def test_a_stream_that_was_cut_off_was_paid_for_too() -> None:
     result = feed(
         stream(INIT, says("x"), says("y")),
-        ProcessResult(exit=-9, ended="deadline", seconds=60),
+        ProcessResult(exit=-9, ended=Ended.DEADLINE, seconds=60),
     )
     assert result.tokens.input >= 115
 
@@ -337,7 +338,7 @@ def test_an_attempt_stops_where_its_running_totals_pass_what_is_left(
     result = conclude(
         find_agent("opencode", ROWS, "full"),
         parser,
-        ProcessResult(exit=-15, ended="stop"),
+        ProcessResult(exit=-15, ended=Ended.STOPPED),
         "",
     )
     if "stop" in answers:

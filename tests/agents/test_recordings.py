@@ -13,7 +13,7 @@ from _ralph import text
 from _ralph.agents.events import StreamParser
 from _ralph.agents.registry import conclude, find_agent, load_rows
 from _ralph.model import AgentResult, Outcome, Tokens
-from _ralph.process.process import ProcessResult
+from _ralph.process.process import Ended, ProcessResult
 from tests.conftest import ROOT
 from tests.test_docs import json_blocks
 
@@ -164,7 +164,7 @@ def played(name: str, case: str, code: int, lines: int | None = None) -> AgentRe
     for line in log.read_bytes().splitlines() if log.exists() and lines is None else []:
         parser.line(line, printed=False)
     ended = ProcessResult(
-        exit=code, ended="stop" if stopped else "itself", tail=said[-1].decode()
+        exit=code, ended=Ended("stop" if stopped else "itself"), tail=said[-1].decode()
     )
     return conclude(agent, parser, ended, stderr.read_text() if stderr.exists() else "")
 

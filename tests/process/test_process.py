@@ -14,13 +14,18 @@ from typing import Any
 
 import pytest
 
-from _ralph.process import mark, process
-from _ralph.process.process import Control, ProcessResult, run_process
+from _ralph.process import leftovers, process
+from _ralph.process.process import (
+    Command,
+    Control,
+    Ended,
+    OutputHandler,
+    ProcessResult,
+    run_process,
+)
 from tests.conftest import LITTLE_GRACE, Repo
 from tests.scripts import (
-    DESCENDANTS,
     HANGS,
-    KIN,
     MAKES,
     WAYS,
     kinds,
@@ -36,22 +41,6 @@ def test_after_a_normal_end_nothing_is_left_of_any_kind(repo: Repo, way: str) ->
         "\n".join(("P('T1.txt').touch()", *kinds(way).values(), "time.sleep(1)"))
     )
     assert repo.run(agent, first=WAYS[way] + LITTLE_GRACE)[0] == 0
-    assert repo.alive() == []
-
-
-HIDDEN = "macOS hides the environment of a system program, and it has left its session and its parents"
-
-
-@pytest.mark.parametrize("kind", [
-    pytest.param("double fork", marks=pytest.mark.xfail(sys.platform == "darwin", reason=HIDDEN, strict=True)),
-    pytest.param("cleared environment", marks=pytest.mark.xfail(reason=HIDDEN, strict=True)),
-])  # fmt: skip
-def test_what_leaves_its_session_and_its_parents_between_two_looks(
-    repo: Repo, kind: str
-) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]})
-    agent = repo.agent(f"P('T1.txt').touch()\n{DESCENDANTS[kind]}\ntime.sleep(1)")
-    assert repo.run(agent, first=f"{KIN}mark._PAUSE = 600.0")[0] == 0
     assert repo.alive() == []
 
 
@@ -93,8 +82,6 @@ def test_news_ends_nothing_but_its_own(repo: Repo, way: str) -> None:
         "2",
         "--notify",
         told,
-        "--notify-on",
-        "blocked",
         first=WAYS[way] + LITTLE_GRACE,
     )
     assert (code, repo.verdicts()) == (4, ["T1 failed", "T2 passed"]), printed
@@ -221,25 +208,27 @@ def test_a_loop_that_was_stopped_is_woken(repo: Repo) -> None:
 # ---- run_process by itself
 
 
-def run(script: str, tmp_path: Path, **given: Any) -> ProcessResult:
-    options = {
-        "timeout": 30.0,
-        "out": tmp_path / "out",
-        "err": tmp_path / "err",
+def run(
+    script: str, tmp_path: Path, handler: OutputHandler | None = None, **given: Any
+) -> ProcessResult:
+    command = Command(
+        argv=[sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=dict(os.environ),
+        timeout=given.pop("timeout", 30.0),
+        out=tmp_path / "out",
+        err=tmp_path / "err",
         **given,
-    }
-    words = [sys.executable, "-c", script]
-    return run_process(
-        words, cwd=tmp_path, env=dict(os.environ), control=Control(), **options
     )
+    return run_process(command, Control(), handler)
 
 
 def test_lines_of_any_length_and_bytes_of_any_kind_arrive_whole(tmp_path: Path) -> None:
     seen: list[bytes] = []
     script = "import sys; w = sys.stdout.buffer.write; w(b'x' * 9_000_000 + b'\\n\\xff\\xfe\\n'); w(b'no newline')"
-    result = run(script, tmp_path, on_line=lambda line: seen.append(line))
+    result = run(script, tmp_path, lambda line: seen.append(line))
     assert [len(seen[0]), *seen[1:]] == [9_000_000, b"\xff\xfe", b"no newline"]
-    assert (result.exit, result.ended) == (0, "itself")
+    assert (result.exit, result.ended) == (0, Ended.ITSELF)
 
 
 def test_a_flood_is_kept_as_head_and_tail(tmp_path: Path) -> None:
@@ -250,26 +239,26 @@ def test_a_flood_is_kept_as_head_and_tail(tmp_path: Path) -> None:
     assert len(kept) < 100_100 and "bytes cut here" in kept
 
 
-def test_idle_and_total_deadlines(tmp_path: Path) -> None:
-    talks = "import time\nfor _ in range(100): print('.', flush=True); time.sleep(0.1)"
-    assert (
-        run(
-            talks, tmp_path, timeout=1.0, idle=lambda: 0.6, on_line=lambda _: None
-        ).ended
-        == "deadline"
-    )
-    assert (
-        run(
-            talks, tmp_path, timeout=9.0, idle=lambda: 0.6, on_line=lambda _: "quiet"
-        ).ended
-        == "idle"
-    )
-    assert (
-        run(
-            "import time; time.sleep(60)", tmp_path, timeout=9.0, idle=lambda: 0.5
-        ).ended
-        == "idle"
-    )
+TALKS = "import time\nfor _ in range(100): print('.', flush=True); time.sleep(0.1)"
+SLEEPS = "import time; time.sleep(60)"
+
+
+@pytest.mark.parametrize(("script", "answer", "timeout", "idle", "ended"), [
+    (TALKS, None, 1.0, 0.6, Ended.DEADLINE),
+    (TALKS, "quiet", 9.0, 0.6, Ended.IDLE),
+    (TALKS, "stop", 9.0, None, Ended.STOPPED),
+    (SLEEPS, None, 9.0, 0.5, Ended.IDLE),
+])  # fmt: skip
+def test_deadlines_and_the_answers_of_a_handler(
+    tmp_path: Path,
+    script: str,
+    answer: str | None,
+    timeout: float,
+    idle: float | None,
+    ended: Ended,
+) -> None:
+    given = {"timeout": timeout, "idle": lambda: idle}
+    assert run(script, tmp_path, lambda _: answer, **given).ended is ended
 
 
 def test_a_clock_that_is_set_back_makes_no_wait_longer(
@@ -291,23 +280,9 @@ def test_a_large_prompt_reaches_a_slow_reader_and_one_that_never_reads(
     assert run("print('hi')", tmp_path, stdin=prompt).exit == 0
 
 
-def test_the_line_handler_can_end_it(tmp_path: Path) -> None:
-    script = "import time; print('stop me', flush=True); time.sleep(60)"
-    assert (
-        run(
-            script,
-            tmp_path,
-            on_line=lambda line: "stop" if line == b"stop me" else None,
-        ).ended
-        == "stop"
-    )
-
-
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
-    result = run_process(
-        ["/no/such/program"], cwd=tmp_path, env={}, timeout=1, control=Control()
-    )
-    assert result.ended == "missing" and result.exit == 127
+    result = run_process(Command(["/no/such/program"], tmp_path, {}, 1), Control())
+    assert (result.ended, result.exit) == (Ended.MISSING, 127)
 
 
 def test_a_shortage_of_the_system_is_no_failed_command(tmp_path: Path) -> None:
@@ -318,7 +293,7 @@ def test_a_shortage_of_the_system_is_no_failed_command(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 2, hard))
     try:
         with pytest.raises(OSError, match="Too many open files"):
-            run_process(["true"], cwd=tmp_path, env={}, timeout=5, control=control)
+            run_process(Command(["true"], tmp_path, {}, 5), control)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for fd in taken:
@@ -329,14 +304,14 @@ def test_a_shortage_of_the_system_is_no_failed_command(tmp_path: Path) -> None:
 def test_what_forks_while_it_is_hunted_is_found_too(
     repo: Repo, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    monkeypatch.setattr(mark, "ADOPTS", not WAYS[way])
+    monkeypatch.setattr(leftovers, "ADOPTS", not WAYS[way])
     monkeypatch.setenv("RALPH_RUN_ID", "")
-    mark.mark_run("hunted", repo.outside / "notes")
+    leftovers.mark_run("hunted", repo.outside / "notes")
     endless = (
         "i=0; while [ $i -lt 4000 ]; do sleep 60 & sleep 0.005; i=$((i + 1)); done"
     )
     env = {**repo.env, "RALPH_RUN_ID": "hunted"}
-    noted = partial(mark.note, os.getpid())
+    noted = partial(leftovers.note, os.getpid())
     forks = subprocess.Popen(
         ["sh", "-c", endless],
         cwd=repo.path,
@@ -345,9 +320,8 @@ def test_what_forks_while_it_is_hunted_is_found_too(
         preexec_fn=noted,
     )
     time.sleep(0.3)
-    assert (
-        process.sweep(0.0, kin=mark.left_by_run("hunted", repo.outside / "notes")) == []
-    )
+    left = leftovers.left_by_run("hunted", repo.outside / "notes")
+    assert process.sweep(0.0, left=left) == []
     forks.wait(20)
     assert repo.alive() == []
 

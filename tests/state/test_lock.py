@@ -27,7 +27,7 @@ from tests.scripts import HANGS, MAKES, own
 HOLDER = """
 import functools, os, subprocess, sys
 from pathlib import Path
-from _ralph.process.mark import note
+from _ralph.process.leftovers import note
 from _ralph.state import layout, lock
 with lock.alone(layout.locate(Path("prd.json")), sys.argv[1]):
     noted = functools.partial(note, os.getpid())

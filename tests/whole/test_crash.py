@@ -257,8 +257,10 @@ def test_kill_9_at_a_call_loses_nothing_and_invents_nothing(
                 allowed = {4, 75}
             elif alone:
                 allowed = {4} if jobs == 1 else {4, -9}
-            late = call.number > calls[jobs][-1].number - 5 * jobs
-            assert code in allowed or late, f"exit {code}"
+            made = int((repo.outside / "count").read_text())
+            if made < call.number:
+                allowed = {4}  # side by side a run can end with fewer calls
+            assert code in allowed, f"exit {code} after {made} calls"
             audit(repo, agent, jobs=jobs)
             tally("crash points", 1)
         except AssertionError as error:

@@ -4,8 +4,6 @@ tests assert."""
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 from tests.agents.test_costs import night, wrong
 from tests.conftest import Repo, sample
 from tests.loop.test_ladder import MODELS, calls
-from tests.scripts import DESCENDANTS, HANGS, MEET, ROW, loop_of, speaker
+from tests.scripts import MEET, ROW, speaker
 from tests.whole.test_crash import MUTANTS
 from tests.whole.test_side_by_side_model import CHECKS, NO_CLAIM_TWICE, red_commits
 
@@ -185,27 +183,6 @@ def test_without_preparation_it_fails_on_a_bare_machine(repo: Repo, line: str) -
         timeout=60,
     )
     assert done.returncode == 1
-
-
-def test_without_the_mark_what_cleared_its_environment_outlives_supervisor_and_loop(
-    repo: Repo,
-) -> None:
-    repo.plan({"checks": ["true"]})
-    agent = repo.agent(f"{DESCENDANTS['cleared environment']}\n{HANGS}")
-    process = repo.start("run", "--no-awake", "--agent", agent)
-    repo.wait_for("../hanging")
-    loop = loop_of(process)
-    process.send_signal(signal.SIGSTOP)
-    os.kill(loop, signal.SIGKILL)
-    process.kill()
-    process.wait(5)
-    unmarked = "from _ralph.process import mark\nmark._number = lambda run_id: 0"
-    repo.ralph("run", "-q", "--task", "nope", first=unmarked)
-    left = repo.alive()
-    names = [one.name() for one in left]
-    for one in left:
-        one.kill()
-    assert names == ["sleep"]
 
 
 def test_without_the_lock_two_runs_are_at_work_at_once(repo: Repo) -> None:

@@ -15,13 +15,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from _ralph.process import mark, process
-from _ralph.process.process import Control, run_process
+from _ralph.process import leftovers, process
+from _ralph.process.process import Command, Control, run_process
 
 
 @pytest.fixture
 def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
-    monkeypatch.setattr(mark, "_notes", None)
+    monkeypatch.setattr(leftovers, "_notes", None)
     with ExitStack() as made:
         made.callback(os.environ.pop, "RALPH_RUN_ID", None)
         yield made
@@ -30,7 +30,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
 @pytest.fixture
 def as_on_macos(monkeypatch: pytest.MonkeyPatch) -> None:
     """Orphans are not adopted, and no environment can be read."""
-    monkeypatch.setattr(mark, "ADOPTS", False)
+    monkeypatch.setattr(leftovers, "ADOPTS", False)
     monkeypatch.setattr(psutil.Process, "environ", lambda _: {})
 
 
@@ -57,13 +57,13 @@ def kill_group(pid: int) -> None:
 
 def marked(stack: ExitStack, run_id: str, notes: Path, then: str) -> psutil.Process:
     """The same, as a part of a run."""
-    mark.mark_run(run_id, notes)
+    leftovers.mark_run(run_id, notes)
     return start(stack, then)
 
 
 def end(run_id: str, notes: Path) -> None:
     """What the next start does."""
-    assert process.sweep(0.0, kin=mark.left_by_run(run_id, notes)) == []
+    assert process.sweep(0.0, left=leftovers.left_by_run(run_id, notes)) == []
 
 
 def is_gone(pid: int) -> bool:
@@ -105,9 +105,9 @@ def test_a_session_that_was_noted_is_ended(
     stack: ExitStack, tmp_path: Path, then: str
 ) -> None:
     """Also where its leader has ended, and no environment says whose it is."""
-    mark.mark_run("first", tmp_path)
+    leftovers.mark_run("first", tmp_path)
     words = [sys.executable, "-c", f"import subprocess, time\n{then}"]
-    noted = partial(mark.note, os.getpid())
+    noted = partial(leftovers.note, os.getpid())
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, start_new_session=True, preexec_fn=noted
     ) as leader:
@@ -124,7 +124,7 @@ def test_a_session_that_was_noted_is_ended(
 def test_a_later_process_with_the_same_id_is_let_be(
     stack: ExitStack, tmp_path: Path
 ) -> None:
-    mark.mark_run("first", tmp_path)
+    leftovers.mark_run("first", tmp_path)
     (tmp_path / "a name that nobody gave").touch()
     other = start(stack, SLEEPS)
     noted = tmp_path / f"{os.getpid()}-{other.pid}-"
@@ -140,7 +140,7 @@ def denied(_: psutil.Process) -> dict[str, str]:
 
 @pytest.mark.parametrize("environ", [denied, lambda _: {}])
 @pytest.mark.usefixtures("as_on_macos")
-def test_a_process_ends_its_own_kin_and_nobody_elses(
+def test_a_process_ends_its_own_leftovers_and_nobody_elses(
     stack: ExitStack,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -152,9 +152,7 @@ def test_a_process_ends_its_own_kin_and_nobody_elses(
     other = start(stack, IN_A_SHELL.format(env=None))
     theirs = [other.pid, *(child.pid for child in other.children(recursive=True))]
     words = [sys.executable, "-c", f"import subprocess\nprint({CHILD})"]
-    done = run_process(
-        words, cwd=tmp_path, env=os.environ, timeout=60, control=Control()
-    )
+    done = run_process(Command(words, tmp_path, os.environ, 60), Control())
     assert is_gone(int(done.tail)) and not any(map(is_gone, theirs))
 
 
@@ -163,35 +161,9 @@ def test_a_mark_that_can_be_read_is_enough(
 ) -> None:
     """It has left its session and its parents; another start of the same command is
     another's."""
-    monkeypatch.setattr(mark, "ADOPTS", False)
+    monkeypatch.setattr(leftovers, "ADOPTS", False)
     leaves = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True, stdout=subprocess.DEVNULL).pid"
-    other = start(stack, SLEEPS, {**os.environ, mark.START: "another"})
+    other = start(stack, SLEEPS, {**os.environ, leftovers.START: "another"})
     words = [sys.executable, "-c", f"import subprocess, sys\nprint({leaves})"]
-    done = run_process(
-        words, cwd=tmp_path, env=os.environ, timeout=60, control=Control()
-    )
+    done = run_process(Command(words, tmp_path, os.environ, 60), Control())
     assert is_gone(int(done.tail)) and not is_gone(other.pid)
-
-
-def test_all_processes_are_listed_at_most_every_tenth_of_a_second(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks, real = [0], psutil.pids
-
-    def counted() -> list[int]:
-        looks[0] += 1
-        return real()
-
-    monkeypatch.setattr(mark, "ADOPTS", False)
-    monkeypatch.setattr(psutil, "pids", counted)
-    floods = (
-        "import sys\nfor _ in range(300): sys.stdout.buffer.write(b'x' * (1 << 16))"
-    )
-    done = run_process(
-        [sys.executable, "-c", floods],
-        cwd=tmp_path,
-        env=os.environ,
-        timeout=60,
-        control=Control(),
-    )
-    assert done.exit == 0 and looks[0] <= 2 + done.seconds / 0.1
