@@ -142,7 +142,10 @@ class Places:
     def env(self, place: Path) -> dict[str, str]:
         """The environment of agents, setup, checks and hooks in a place."""
         here = registry.agent_env(self.paths.root)
-        return in_place(here, self.paths.root, place, self.own_variables)
+        # Noted once it is green, so setup itself sees no half of what it makes
+        made = self.paths.private / f"{place.name}.setup"
+        venv = self.setup is not None and made.is_file()
+        return in_place(here, self.paths.root, place, self.own_variables, venv)
 
     @contextlib.contextmanager
     def inside(self, place: Path) -> Iterator[Wrap]:

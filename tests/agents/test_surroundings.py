@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.agents.surroundings import in_place, shared_caches, slot_of
+from _ralph.agents.surroundings import in_place, shared_caches
 
 HOME = Path("/srv/me/shop")
 PLACE = Path("/srv/places/shop-1/work-2")
@@ -163,10 +163,33 @@ def test_pip_installs_nothing_into_a_python_that_all_share_unless_a_person_said_
 
 @pytest.mark.parametrize(
     ("name", "slot"),
-    [("work-1", 1), ("work-12", 12), ("room-1", 0), ("room-7", 0), ("role", 65)],
+    [
+        ("work-1", 1),
+        ("work-12", 12),
+        ("room-1", 0),
+        ("room-7", 0),
+        ("role", 65),
+        ("land-7", 65),
+    ],
 )
 def test_a_place_has_a_name_and_a_small_number(name: str, slot: int) -> None:
     found = in_place(ELSEWHERE, HOME, PLACE.with_name(name))
-    assert (found["RALPH_PLACE"], found["RALPH_SLOT"]) == (name, str(slot)) and slot_of(
-        Path(name)
-    ) == slot
+    assert (found["RALPH_PLACE"], found["RALPH_SLOT"]) == (name, str(slot))
+    # Containers and volumes of two places are two projects of compose
+    assert found["COMPOSE_PROJECT_NAME"] == f"shop-1-{slot}"
+    own = in_place({**ELSEWHERE, "COMPOSE_PROJECT_NAME": "mine"}, HOME, PLACE)
+    assert own["COMPOSE_PROJECT_NAME"] == "mine"
+
+
+@pytest.mark.parametrize("active", ["", f"{HOME}/venv"])
+def test_what_setup_made_is_active(tmp_path: Path, active: str) -> None:
+    """As in a person's shell: else a check finds a global program of the same name."""
+    env = {**ELSEWHERE, "VIRTUAL_ENV": active} if active else ELSEWHERE
+    place = tmp_path / "work-1"
+    assert ".venv" not in in_place(env, HOME, place, venv=True)["PATH"]
+    (place / ".venv").mkdir(parents=True)
+    (place / ".venv/pyvenv.cfg").touch()
+    found = in_place(env, HOME, place, venv=True)
+    assert found["VIRTUAL_ENV"] == f"{place}/.venv"
+    assert found["PATH"] == f"{place}/.venv/bin:/usr/bin:/bin"
+    assert ".venv" not in in_place(env, HOME, place)["PATH"]

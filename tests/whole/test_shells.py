@@ -59,6 +59,9 @@ SHELLS = {
         ".venv/bin/python -c '{0}'",
         SETUP,
     ),
+    "none active, and setup makes one": Shell(
+        lambda repo: {}, "python3 -c '{0}'", SETUP
+    ),
     "conda": Shell(
         lambda repo: {
             "CONDA_PREFIX": str(repo.outside / "conda"),
