@@ -215,44 +215,6 @@ def test_no_claim_makes_a_task_pass_by_checks_that_are_green_anyway(repo: Repo) 
     ]
 
 
-def test_protected_files_are_put_back_and_new_ones_named(repo: Repo) -> None:
-    repo.write("tests/test_x.py", "assert True\n")
-    repo.write("tests/link.py", "original\n")
-    repo.commit("tests")
-    repo.plan(
-        {**own("T1"), "allow": ["tests/mine.py"]},
-        checks=["python3 tests/test_x.py"],
-        protect=["tests/**", "conftest.py"],
-    )
-    agent = repo.agent(
-        MAKES
-        + """
-        P("tests/test_x.py").write_text("pass")
-        P("tests/link.py").unlink(); os.symlink("/etc/passwd", "tests/link.py")
-        P("tests/test_new.py").write_text("new")
-        P("conftest.py").write_text("cheat")
-        P("tests/mine.py").write_text("mine")
-        """.replace("\n        ", "\n")
-    )
-    code, _, _ = repo.run(agent)
-    assert code == 0
-    assert repo.git("diff", "--name-status", "main", "ralph/p").split() == [
-        "A", "T1.txt", "A", "tests/mine.py", "A", "tests/test_new.py"
-    ]  # fmt: skip
-    assert (
-        repo.landed("tests/test_new.py") == "new"
-        and repo.landed("tests/mine.py") == "mine"
-    )
-    said = repo.read("progress.txt")
-    for name in (
-        "tests/test_x.py",
-        "tests/link.py",
-        "conftest.py (new and protected",
-        "test_new.py is new under",
-    ):
-        assert name in said
-
-
 def test_a_check_that_flips_a_pass_at_home_during_an_attempt_is_undone(
     repo: Repo,
 ) -> None:
@@ -337,25 +299,6 @@ def test_what_was_ignored_is_not_committed_by_an_agent_that_edits_gitignore(
     committed = repo.git("ls-tree", "-r", "--name-only", "ralph/p").split()
     assert "new/b" in committed and not {".env", "secret/deep/key"} & set(committed)
     assert repo.read(".env") == "KEY=1\n"
-
-
-def test_whatever_the_agent_does_to_its_repository_the_work_lands_as_one_commit(
-    repo: Repo,
-) -> None:
-    repo.plan(own("T1"), own("T2"), own("T3"))
-    agent = repo.agent(
-        MAKES + '\nsh("git add -A; git commit -qm mine")'
-        '\nif task == "T2": sh("git checkout -q -b elsewhere; git commit -q --allow-empty -m more")'
-        '\nif task == "T3": sh("rm -rf .git")'
-    )
-    refs = repo.git("for-each-ref")
-    code, _, printed = repo.run(agent)
-    assert code == 0, printed
-    assert repo.commits() == ["T3: task 3", "T2: task 2", "T1: task 1"]
-    others = [
-        line for line in repo.git("for-each-ref").splitlines() if "ralph/" not in line
-    ]
-    assert others == [refs.strip()]
 
 
 @pytest.mark.parametrize(

@@ -71,21 +71,6 @@ def test_a_plan_with_another_name_goes_on_where_it_was(
     assert (branch_of(repo), tip(repo)) == ("ralph/p", before), said
 
 
-def test_a_lost_mark_comes_back_under_another_name_of_the_project(
-    half_done: Repo,
-) -> None:
-    repo = half_done
-    edit(
-        repo,
-        lambda plan: (
-            plan.update(project="another"),
-            plan["userStories"][0].update(passes=False),
-        ),
-    )
-    code, _, said = repo.run(repo.agent(COUNTS))
-    assert (code, repo.passed(), paid(repo)) == (4, ["T1"], ["T1", "T2", "T2"]), said
-
-
 def cloned(repo: Repo, branch: str, *files: str) -> Repo:
     """A clone in a folder of another name, with its branch and these files of home's,
     and a state of its own."""
@@ -216,22 +201,6 @@ def test_the_same_tasks_of_another_plan_are_not_passed_by_what_landed(
         assert repo.run(agent, "--prd", f"{folder}/prd.json")[0] in (0, 4)
         sh(repo, f"git merge -q --ff-only ralph/{folder}")
     assert paid(repo)[:2] == ["T1", "T1"]
-
-
-def test_work_that_was_squashed_and_whose_branch_is_gone_stays_passed(
-    repo: Repo,
-) -> None:
-    repo.plan(own("T1"), own("T2"))
-    sh(repo, "git add prd.json; git commit -qm plan")
-    agent = repo.agent(COUNTS)
-    assert repo.run(agent)[0] == 0
-    sh(
-        repo,
-        "git checkout -q .; git merge -q --squash ralph/p; git commit -qm squashed; git branch -qD ralph/p",
-    )
-    assert repo.passed() == []
-    code, _, said = repo.run(agent)
-    assert (code, repo.passed(), paid(repo)) == (0, ["T1", "T2"], ["T1", "T2"]), said
 
 
 def test_a_clone_goes_on_where_the_remotes_branch_is(

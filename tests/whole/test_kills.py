@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import textwrap
 import time
 
 import psutil
@@ -59,22 +58,6 @@ def test_work_that_was_green_when_its_loop_died_is_not_paid_for_again(
     code, _, printed = repo.run(agent)
     assert (code, repo.passed()) == (0, ["T1"]), printed
     assert paid(repo) == ["T1"] and landed(repo, "T1.txt") == "good"
-
-
-def test_interruptions_that_are_not_in_a_row_block_nothing(repo: Repo) -> None:
-    repo.plan({"checks": ["grep -q good T1.txt"]}, limits={"attempts": 9})
-    number = f"number = len(P({str(repo.outside)!r}, 'runs').read_text().split())\n"
-    agent = repo.agent(
-        f"{runs(repo)}{number}P('x').open('a').write('x')\nif number == 6: P('T1.txt').write_text('good')\nif number % 3: os.kill(os.getppid(), 9); time.sleep(600)"
-    )
-    code, _, printed = repo.run(agent)
-    assert (code, repo.passed()) == (0, ["T1"]), printed
-    assert repo.verdicts() == [
-        *["T1 interrupted"] * 2,
-        "T1 failed",
-        *["T1 interrupted"] * 2,
-        "T1 passed",
-    ]
 
 
 def test_a_loop_that_is_stopped_ends_at_the_agents_deadline(repo: Repo) -> None:
@@ -149,42 +132,6 @@ def test_a_killed_supervisor_leaves_nothing_and_the_next_start_goes_on(
     )
 
 
-def test_a_loop_that_is_killed_as_it_looks_at_what_a_dead_run_left(
-    repo: Repo,
-) -> None:
-    """It reads the work through a filter of the repository, which kills it the first
-    time."""
-    above = """
-        import psutil
-        one = psutil.Process()
-        while one.name().startswith(("git", "sh", "bash", "filter")) or one == psutil.Process():
-            one = one.parent()
-        one.kill()
-    """
-    (repo.outside / "above.py").write_text(textwrap.dedent(above))
-    kill = f"""
-        cat; cd "${{0%/*}}"; mv dead killing 2> /dev/null || exit 0
-        {sys.executable} above.py
-    """
-    repo.git("config", "filter.kill.clean", str(repo.program("../filter", kill)))
-    repo.write(".gitattributes", "T*.txt filter=kill\n")
-    repo.commit("attributes")
-    repo.plan({"checks": ["grep -q good T1.txt"]})
-    works = f"{runs(repo)}P('T1.txt').write_text('good')\n"
-    process = repo.start(
-        "run", "--agent", repo.agent(f"{works}(OUT / 'up').touch(); time.sleep(600)")
-    )
-    repo.wait_for("../up")
-    end(repo)
-    process.communicate(timeout=10)
-    (repo.outside / "dead").touch()
-    code, _, printed = repo.run(repo.agent(works))
-    assert (code, repo.passed()) == (0, ["T1"]) and (
-        repo.outside / "killing"
-    ).exists(), printed
-    assert (repo.verdicts(), paid(repo)) == (["T1 passed"], ["T1"])
-
-
 @pytest.mark.parametrize("who", ["the supervisor", "everything"])
 def test_a_supervisor_that_is_killed_while_checks_run(repo: Repo, who: str) -> None:
     """The agent had ended; its work is still there, and is checked first."""
@@ -231,16 +178,6 @@ def test_a_loop_that_is_killed_by_a_check_before_an_agent_is_paid(repo: Repo) ->
     assert (code, repo.passed(), paid(repo)) == (4, ["T2"], ["T2"]), printed
     assert "its checks killed ralph twice" in summary["reason"]
     assert repo.verdicts() == ["T1 interrupted", "T1 set-aside", "T2 passed"]
-
-
-def test_a_loop_that_is_killed_during_the_last_check_of_all_checks_again(
-    repo: Repo,
-) -> None:
-    mark = repo.outside / "killed"
-    once = f"case $PWD in */room-[2-9]) test -e {mark} || {{ touch {mark}; kill -9 $PPID; sleep 5; }};; esac"
-    repo.plan({"checks": ["test -f T1.txt"]}, checks=[once])
-    code, summary, printed = repo.run(repo.agent("P(f'{task}.txt').touch()"))
-    assert (code, summary["stop"]) == (0, "complete") and mark.exists(), printed
 
 
 # The clock of a run that begins four seconds before seven: `--until` knows whole
@@ -351,31 +288,6 @@ def test_a_loop_that_is_killed_three_times_in_a_row_blocks_its_task(
     assert "interrupted 3 times in a row" in last["blocked"]
     assert repo.git("show", f"{last['parked']}:half") == ""
     assert repo.passed() == ["T2"]
-
-
-BETWEEN = """
-import os
-from _ralph.loop import landing
-def note(loop, examined, real=landing.note):
-    if examined.passed and not os.path.exists({mark!r}):
-        os.close(os.open({mark!r}, os.O_CREAT))
-        os.kill(os.getpid(), 9)
-    real(loop, examined)
-landing.note = note
-"""
-
-
-def test_a_loop_that_is_killed_between_landing_and_verdict_loses_no_pass(
-    repo: Repo,
-) -> None:
-    """The one that is started in its place knows what landed in this run."""
-    repo.plan({"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
-    agent = repo.agent(f"{runs(repo)}P(f'{{task}}.txt').touch()")
-    first = BETWEEN.format(mark=str(repo.outside / "killed"))
-    code, _, printed = repo.run(agent, first=first)
-    assert (code, paid(repo)) == (0, ["T1", "T2"]), printed
-    assert repo.verdicts() == ["T1 passed", "T2 passed"]
-    assert "T1: already on the branch; marked as passed" in printed
 
 
 def test_supervisor_and_loop_killed_the_next_start_ends_what_is_left(

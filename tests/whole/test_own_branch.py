@@ -197,30 +197,6 @@ def test_a_branch_with_an_equals_sign_in_its_name_lands(repo: Repo) -> None:
 
 # ---------------------------------------------------------------- marks that got lost
 
-LOSES = {
-    "checks the plan out": "git checkout -q prd.json",
-    "stashes": "git stash -q",
-    "saves an old buffer": "git show HEAD:prd.json > prd.json",
-    "pulls another plan": "git show HEAD:prd.json > prd.json; git commit -qam x || true",
-}
-
-
-@pytest.mark.parametrize("deed", LOSES.values())
-def test_a_pass_whose_commit_is_on_the_branch_stays_one_whatever_happens_to_the_plan(
-    repo: Repo, deed: str
-) -> None:
-    repo.plan(own("T1"), own("T2"))
-    repo.commit("plan")
-    agent = repo.agent(COUNTS)
-    assert repo.run(agent)[0] == 0
-    sh(repo, deed)
-    assert repo.passed() == []
-    code, _, said = repo.run(agent)
-    assert (code, repo.passed(), repo.read("../ran")) == (0, ["T1", "T2"], "T1 T2 "), (
-        said
-    )
-    assert said.count("marked again") == 2
-
 
 def test_a_pass_that_an_old_buffer_takes_back_at_night_is_marked_again(
     repo: Repo,
