@@ -72,9 +72,11 @@ def write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Replace `path` by `data`: readers see the old file or the new one, also after a
-    power cut.
+def atomic_write(
+    path: Path, data: bytes, mode: int | None = None, *, durable: bool = True
+) -> None:
+    """Replace `path` by `data`: readers see the old file or the new one, and, if it is
+    `durable`, also after a power cut.
 
     A symlink stays a symlink (its target is replaced); the old file's mode is kept
     unless `mode` says otherwise. OSError leaves the old file as it was.
@@ -82,7 +84,7 @@ def atomic_write(path: Path, data: bytes, mode: int | None = None) -> None:
     path = Path(os.path.realpath(path))
     if mode is None and path.exists():
         mode = stat.S_IMODE(path.stat().st_mode)
-    _replace(path, data, mode, lambda: True)
+    _replace(path, data, mode, lambda: True, durable)
 
 
 def replace_if(path: Path, data: bytes, expected: bytes) -> bool:
@@ -98,7 +100,11 @@ def replace_if(path: Path, data: bytes, expected: bytes) -> bool:
 
 
 def _replace(
-    path: Path, data: bytes, mode: int | None, may: Callable[[], bool]
+    path: Path,
+    data: bytes,
+    mode: int | None,
+    may: Callable[[], bool],
+    durable: bool = True,
 ) -> bool:
     """Put a new file that holds `data` in the place of `path`, if it still may be:
     whether it was."""
@@ -113,12 +119,13 @@ def _replace(
             write_all(fd, data)
             if mode is not None:
                 os.fchmod(fd, mode)
-            fsync(fd)
+            if durable:
+                fsync(fd)
         if replaced := may():
             os.replace(name, path)
     finally:
         name.unlink(missing_ok=True)
-    if replaced:
+    if replaced and durable:
         fsync_dir(path.parent)
     return replaced
 

@@ -161,6 +161,13 @@ class Plan:
         every = [*self.checks, *(check for task in self.tasks for check in task.checks)]
         return _distinct(check for check in every if not check.once)
 
+    @property
+    def checks_of_passed(self) -> list[Check]:
+        """Those of them that must be green now: the plan's, and those of each passed
+        task."""
+        passed = tuple(task for task in self.tasks if task.passed)
+        return replace(self, tasks=passed).every_check
+
     def task_with(self, key: str) -> Task | None:
         """The task with this `Task.key`, if it is still there."""
         return next((task for task in self.tasks if task.key == key), None)
@@ -193,6 +200,10 @@ class SingleTests:
     skipped: list[str] = field(default_factory=list)
     unread: str = ""
     uncollected: list[str] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.passed, *self.failed, *self.skipped]
 
 
 @dataclass(frozen=True)

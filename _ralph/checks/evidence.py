@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from _ralph import text
 from _ralph.checks.results import BEFORE, Own
@@ -19,15 +18,12 @@ AGAIN = "once more: "
 """What stands before checks that are shown, where they run again."""
 
 
-class RunChecks(Protocol):
-    """Runs checks on a commit in the clean room, in order, and remembers what they
-    said, so that `Question.runs` knows it. Without `again`, only those run that have no
-    result yet. What it returns: the results of `checks`, remembered ones marked as
-    recalled; and what else is red in the room, such as `setup`, then alone."""
-
-    def __call__(
-        self, commit: str, checks: Sequence[Check], label: str, again: bool
-    ) -> list[CheckResult]: ...
+RunChecks = Callable[[str, Sequence[Check], str, bool], list[CheckResult]]
+"""Runs checks on a commit in the clean room, in order, and remembers what they said, so
+that `Question.runs` knows it; given the commit, the checks, what stands before them
+where they are shown, and whether to run them again. Else only those run that have no
+result yet. What it returns: the results of the checks, remembered ones marked as
+recalled; and what else is red in the room, such as `setup`, then alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

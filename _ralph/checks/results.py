@@ -9,14 +9,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from _ralph import files
+from _ralph.checks.suite import ran
 from _ralph.codec import as_json, made
 from _ralph.model import Check, CheckResult
 
 BEFORE = "before the work: "
 """What stands before checks that are shown, where they run on the tip."""
+MOST_TREES = 64
+"""Trees of which the results are remembered: those that were used last."""
 MOST_SUITES = 8
 """Trees and checks of which the results of single tests are remembered: the tip, the
 candidate, and the ancestors that were asked. Those of one can take 2 MB."""
+_ByCheck = dict[str, list[CheckResult]]
 
 
 @dataclass(frozen=True)
@@ -29,20 +33,12 @@ class Own:
 
 
 @dataclass(frozen=True)
-class _Said:
-    """What a check said of a tree."""
-
-    tree: str
-    result: CheckResult
-
-
-@dataclass(frozen=True)
 class _File:
     """What the file holds."""
 
     run: str
     valid: str
-    said: list[_Said] = field(default_factory=list)
+    said: dict[str, dict[str, list[CheckResult]]] = field(default_factory=dict)
     own: dict[str, Own] = field(default_factory=dict)
     accepted: list[str] = field(default_factory=list)
     built: str = ""
@@ -62,7 +58,7 @@ class Results:
     own: dict[str, Own] = field(default_factory=dict)
     accepted: set[str] = field(default_factory=set)
     built: str = ""
-    _said: dict[tuple[str, str], list[CheckResult]] = field(default_factory=dict)
+    said: dict[str, _ByCheck] = field(default_factory=dict)  # by trees
 
     @classmethod
     def read(
@@ -78,33 +74,37 @@ class Results:
         if found.run != run:
             return results
         results.own = found.own
-        if found.valid != valid:
-            return results
-        for said in found.said:
-            key = said.tree, said.result.command
-            results._said.setdefault(key, []).append(said.result)
-        results.accepted = set(found.accepted)
-        results.built = found.built
+        if found.valid == valid:
+            results.said = found.said
+            results.accepted = set(found.accepted)
+            results.built = found.built
         return results
 
     def save(self) -> None:
-        """Replace the file. OSError leaves the old one as it was."""
-        said = []
-        for (tree, _), results in self._said.items():
-            said += [_Said(tree, result) for result in results]
+        """Replace the file, which no later run reads, so that it need not outlive a
+        power cut. OSError leaves the old one as it was."""
+        self._forget()
         accepted = sorted(self.accepted)
-        content = _File(self.run, self.valid, said, self.own, accepted, self.built)
+        content = _File(self.run, self.valid, self.said, self.own, accepted, self.built)
         files.make_way(self.path)
-        files.atomic_write(self.path, json.dumps(as_json(content)).encode())
+        data = json.dumps(as_json(content)).encode()
+        files.atomic_write(self.path, data, durable=False)
+
+    def room_changes(self) -> None:
+        """Note that the room does not hold what it did, before anything runs there."""
+        if self.built:
+            self.built = ""
+            self.save()
 
     def runs(self, commit: str, command: str) -> list[CheckResult]:
         """What a check said of the files of `commit`, each time that it ran on them,
         the newest last."""
-        key = self.tree_of(commit), command
-        said = self._said.pop(key, [])
-        if said:
-            self._said[key] = said  # the last used are the last that are forgotten
-        return said
+        tree = self.tree_of(commit)
+        if tree not in self.said:
+            return []
+        # the last used are the last that are forgotten
+        self.said[tree] = self.said.pop(tree)
+        return self.said[tree].get(command, [])
 
     def newest(self, commit: str, command: str) -> CheckResult | None:
         """What a check said of the files of `commit` the last time."""
@@ -112,14 +112,8 @@ class Results:
         return runs[-1] if runs else None
 
     def missing(self, commit: str, checks: Iterable[Check]) -> list[Check]:
-        """Those of `checks` that must run on `commit`: they did not yet, or their
-        program was missing, which can be installed meanwhile."""
-        left = []
-        for check in checks:
-            known = self.newest(commit, check.command)
-            if known is None or known.missing:
-                left.append(check)
-        return left
+        """Those of `checks` that did not run on `commit` yet."""
+        return [check for check in checks if not self.runs(commit, check.command)]
 
     def recalled(self, commit: str, checks: Iterable[Check]) -> list[CheckResult]:
         """What those of `checks` said of `commit` that have run on it, in order."""
@@ -128,15 +122,22 @@ class Results:
 
     def add(self, commit: str, results: Iterable[CheckResult]) -> None:
         """Remember what checks said of `commit`."""
-        tree = self.tree_of(commit)
+        known = self.said.setdefault(self.tree_of(commit), {})
         for result in results:
-            self._said.setdefault((tree, result.command), []).append(result)
+            known.setdefault(result.command, []).append(result)
 
-    def forget_old(self) -> None:
-        """Forget single tests that were not used for long."""
+    def _forget(self) -> None:
+        """Forget what was not used for long. Of a suite that did not run whole stays
+        that it did not, so that it is not asked again."""
+        for tree in list(self.said)[:-MOST_TREES]:
+            del self.said[tree]
         suites = []
-        for key, results in self._said.items():
-            if any(one.tests and not one.tests.unread for one in results):
-                suites.append(key)
-        for key in suites[:-MOST_SUITES]:
-            del self._said[key]
+        for known in self.said.values():
+            for command, runs in known.items():
+                if any(run.tests and not run.tests.unread for run in runs):
+                    suites.append((known, command))
+        for known, command in suites[:-MOST_SUITES]:
+            if ran(known[command]):
+                del known[command]
+            else:
+                known[command] = [replace(run, tests=None) for run in known[command]]

@@ -8,13 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from _ralph import files
+from _ralph import files, text
 from _ralph.checks.places import Places, setup_failed
 from _ralph.checks.results import BEFORE, Results
 from _ralph.checks.room import Room
 from _ralph.errors import SetupFailed, StopNow
 from _ralph.git.git import Late
 from _ralph.model import Check, CheckResult, Plan
+from _ralph.process.process import Command, Ended, run_process
+
+_PREFIX_TIMEOUT = 60.0
+"""Seconds in which a prefix must start a program."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +92,15 @@ def run_checks(places: Places, folder: Path, job: Job) -> Checked:
 def results_of(places: Places, results: Results, job: Job) -> Checked:
     """What the checks of a job say: from what this run knows of these files, else from
     the clean room. Where that still holds these files as the plan's checks left them,
-    only what is not known runs. StopNow if ralph must stop."""
+    only what is not known runs. StopNow if ralph must stop, SetupFailed if the prefix
+    starts nothing."""
     todo = list(job.checks)
     holds = results.built == places.home.tree(job.commit)
     if not job.again:
         todo = results.missing(job.commit, job.checks)
         if not todo and (job.checks or holds):
             return Checked(results.recalled(job.commit, job.checks))
-    results.built = ""
-    results.save()
+    results.room_changes()
     room = Room.at(places, places.paths.room, job.env)
     found = Checked(notices=room.notices)
     with git_may_not_end(room, found.checks):
@@ -109,22 +113,37 @@ def results_of(places: Places, results: Results, job: Job) -> Checked:
             found.checks.append(setup)
         elif not found.naming:
             found.checks += room.run(todo, job.name, job.label)
-    return remember(places, results, job, found)
-
-
-def remember(places: Places, results: Results, job: Job, found: Checked) -> Checked:
-    """Note what checks said; with what was known before, in the order of the job."""
+    if found.red:
+        why = prefix_fails(places, room.path)
+        if why:
+            raise SetupFailed(why)
+    # Remember what they said; with what was known before, in the order of the job.
     wanted = [check.command for check in job.checks]
-    ran = {result.command: result for result in found.checks}
-    others = [result for result in found.checks if result.command not in wanted]
-    results.add(job.commit, [one for one in found.checks if one.command in wanted])
+    others = [one for one in found.checks if one.command not in wanted]
+    ran = {one.command: one for one in found.checks if one.command in wanted}
+    results.add(job.commit, ran.values())
     for result in results.recalled(job.commit, job.checks):
         ran.setdefault(result.command, result)
-    if all(command in ran for command in wanted) and not (others or found.naming):
+    if len(ran) == len(set(wanted)) and not (others or found.naming):
         results.built = places.home.tree(job.commit)
-    results.save()
     known = [ran[command] for command in wanted if command in ran]
     return Checked(known + others, found.notices, found.naming)
+
+
+def prefix_fails(places: Places, cwd: Path) -> str:
+    """Why the prefix cannot even start `true` in a place that is there; nothing if it
+    can, or there is no prefix."""
+    if places.prefix is None or not cwd.is_dir():
+        return ""
+    with places.inside(cwd) as wrap:
+        command = Command(wrap(["true"], {}), cwd, places.env(cwd), _PREFIX_TIMEOUT)
+        done = run_process(command, places.control)
+    if done.ended is Ended.INTERRUPTED:
+        return ""
+    if done.ended is Ended.ITSELF and done.exit == 0:
+        return ""
+    why = text.last_line(done.tail) or f"exit {done.exit}"
+    return f"{places.prefix} starts nothing at all: {why}"
 
 
 def require_setup(found: Checked) -> Checked:
@@ -157,14 +176,3 @@ def valid_for(places: Places, plan: Plan, run_id: str, reopened: int) -> str:
     copies = [files.signature(home / name) for name in places.from_home.copied]
     seen = (run_id, plan.setup, places.keep, copies, reopened)
     return files.digest(repr(seen).encode("utf-8", "surrogatepass"))
-
-
-def green_in_either(
-    first: Sequence[CheckResult], second: Sequence[CheckResult]
-) -> list[CheckResult]:
-    """The results of two runs: what is green in either is green."""
-    again = {result.command: result for result in second}
-    kept = []
-    for result in first:
-        kept.append(result if result.ok else again.get(result.command, result))
-    return kept

@@ -195,10 +195,8 @@ def _require_green(
     """Run all checks of the plan and of every passed task, and those `proved` before,
     in a new checkout; what they are. NeedsPerson if one is red that is not so on the
     current branch, or `setup` is."""
-    passed = tuple(task for task in loop.plan.tasks if task.passed)
-    every = {
-        check.command: check for check in replace(loop.plan, tasks=passed).every_check
-    }
+    passed = [task for task in loop.plan.tasks if task.passed]
+    every = {check.command: check for check in loop.plan.checks_of_passed}
     for check in proved:
         every[check.command] = check
     checks = [*every.values()]

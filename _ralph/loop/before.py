@@ -38,15 +38,13 @@ def refused(loop: Loop, results: Results, task: Task, said: str, tip: str) -> st
         return ""
     room = Room.at(loop.places, loop.paths.room)
     if not (results.built == loop.git.tree(tip) and room.go_on(tip)):
-        results.built = ""
-        results.save()
+        results.room_changes()
         setup = room.prepare(tip, "message")
         if setup:
             require_setup(Checked([setup]))
     why, _ = hooks.refused_message(loop.places, room, task, said)
     if not why:
         results.accepted.add(said)
-        results.save()
     return why
 
 
@@ -80,7 +78,6 @@ def own_checks(
                 return Verdict.SET_ASIDE, cannot_start(result)
             green.setdefault(result.command, result.ok)
     results.own[own_key(loop, begun.task)] = Own(tip, green)
-    results.save()
     loop.view.lines(found.notices)
     return None
 

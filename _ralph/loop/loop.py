@@ -172,9 +172,27 @@ class Loop:
 
     @contextlib.contextmanager
     def in_room(self, ends: float = NEVER) -> Iterator[Results]:
-        """Be alone in the clean room: what checks said in this run. Stop if the time
-        `ends` comes before, StopNow if ralph must stop. A number in the holder's file
-        says that a loop died there: the supervisor ends what it started first."""
+        """Be alone in the clean room: what checks said in this run, which is saved on
+        leaving. Stop if the time `ends` comes before, StopNow if ralph must stop."""
+        with self._room_locked(ends):
+            self.read()
+            valid = valid_for(
+                self.places, self.plan, self.run_id, self.history.reopened
+            )
+            path = self.paths.private / RESULTS
+            results = Results.read(path, self.run_id, valid, self.git.tree)
+            try:
+                yield results
+            finally:
+                results.save()
+        self.has_told = bool(self.pending and self.options.notify)
+        while self.pending:
+            self.notify(*self.pending.pop(0))
+
+    @contextlib.contextmanager
+    def _room_locked(self, ends: float) -> Iterator[None]:
+        """Hold the room's lock. A number in the holder's file says that a loop died
+        there: the supervisor ends what it started first."""
         import filelock
 
         lock = files.lock_at(self.paths.private / "room.lock")
@@ -192,19 +210,10 @@ class Loop:
             self.control.wait(_POLL)
         try:
             holder.write_text(str(self.number))
-            self.read()
-            yield self._results()
+            yield
         finally:
             holder.unlink(missing_ok=True)
             lock.release()
-        self.has_told = bool(self.pending and self.options.notify)
-        while self.pending:
-            self.notify(*self.pending.pop(0))
-
-    def _results(self) -> Results:
-        valid = valid_for(self.places, self.plan, self.run_id, self.history.reopened)
-        path = self.paths.private / RESULTS
-        return Results.read(path, self.run_id, valid, self.git.tree)
 
     # ------------------------------------------------------------ stops and news
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from _ralph.agents.registry import Agent
+from _ralph.checks.hooks import Message
 from _ralph.checks.verdict import Decision
 from _ralph.model import (
     AgentResult,
@@ -113,14 +114,16 @@ class Worked:
 
 @dataclass(frozen=True)
 class Candidate:
-    """The work on the tip of the branch, as a commit; the tip itself where nothing was
-    changed. With a `decision`, it needs no examination."""
+    """The work on the tip of the branch, as a commit with this message; the tip itself,
+    without one, where nothing was changed. With a `decision`, it needs no
+    examination."""
 
     worked: Worked
     tip: str
     commit: str
     decision: Decision | None = None
     parked: str = ""  # the ref of work that cannot go on
+    message: Message | None = None
 
     @property
     def changes_tree(self) -> bool:

@@ -26,7 +26,8 @@ class Log:
         self._file = (0, 0)
 
     def read(self) -> History:
-        """Take in what was appended since; the history."""
+        """Take in what was appended since; the history. BadInput, also the next time,
+        for a damaged record; then none of them is taken in."""
         try:
             about = os.stat(self.journal.target)
         except FileNotFoundError:
@@ -36,12 +37,16 @@ class Log:
         if file != self._file or size < self._position:
             self.history, self._position, self._file = History(), 0, file
         if size > self._position:
-            lines, self._position = self.journal.whole_lines(self._position)
+            lines, end = self.journal.whole_lines(self._position)
+            new = []
             for entry in parse(lines):
                 if entry.get("plan") == self.key:
-                    self.history.apply(from_json(entry))
+                    new.append(from_json(entry))
                 else:
                     self.others.add(str(entry.get("plan")))
+            self._position = end  # nothing before is damaged
+            for record in new:
+                self.history.apply(record)
         return self.history
 
     def write(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.checks.results import MOST_SUITES, Own, Results
+from _ralph.checks.results import MOST_SUITES, MOST_TREES, Own, Results
 from _ralph.model import Check, CheckResult
 from tests.checks import scripted
 
@@ -45,13 +45,6 @@ def test_every_run_is_known_and_the_newest_counts(results: Results) -> None:
     assert [one.ok for one in results.runs("tip", A.command)] == [True, False]
     newest = results.newest("tip", A.command)
     assert newest and not newest.ok and results.newest("tip", B.command) is None
-
-
-def test_a_program_that_was_missing_can_be_there_now(results: Results) -> None:
-    results.add("tip", [said(A, False, missing="tool")])
-    assert results.missing("tip", [A]) == [A]
-    results.add("tip", [said(A)])
-    assert results.missing("tip", [A]) == []
 
 
 def test_another_process_reads_what_was_saved(results: Results) -> None:
@@ -106,7 +99,22 @@ def test_the_suites_that_were_used_last_stay(results: Results) -> None:
         results.add(f"t{number}", [scripted.run("a+ b-")])
         results.add(f"t{number}", [scripted.run("none", "silent")])
     results.runs("t0", "suite")
-    results.forget_old()
+    results.add("last", [scripted.run("a+ b! x!")])
+    results.save()
     left = [n for n in range(MOST_SUITES + 2) if results.newest(f"t{n}", "suite")]
-    assert left == [0, *range(3, MOST_SUITES + 2)]
+    assert left == [0, *range(4, MOST_SUITES + 2)]
     assert results.newest("tip", A.command) and results.newest("t1", "silent")
+
+
+def test_of_a_suite_that_did_not_run_whole_stays_that_it_did_not(
+    results: Results,
+) -> None:
+    for number in range(MOST_SUITES + 1):
+        results.add(f"t{number}", [scripted.run("a+ x!")])
+    results.save()
+    forgotten = results.newest("t0", "suite")
+    assert forgotten and not forgotten.tests and not forgotten.ok
+    for number in range(MOST_TREES):
+        results.add(f"u{number}", [said(A)])
+    results.save()
+    assert not results.newest("t0", "suite") and len(results.said) == MOST_TREES

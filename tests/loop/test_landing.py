@@ -193,7 +193,7 @@ def test_what_no_longer_holds_is_set_back_and_the_second_time_blocked(
 ) -> None:
     for again in (False, True):
         with loop.plan_locked():
-            blocked = set_back(loop, [loop.plan.tasks[1]])
+            blocked = set_back(loop, [loop.plan.tasks[1].key])
             loop.write(Rechecked(broken=[loop.plan.tasks[1].key]), "x")
         assert repo.passed() == []
         assert [task.id for task in blocked] == ["T2"] * again

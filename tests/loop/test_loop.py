@@ -107,7 +107,6 @@ def test_who_enters_the_room_is_alone_and_reads_what_others_left(
         order.append("first")
         results.own["T1"] = Own("x", {})
         results.add(first.first_tip, [green])
-        results.save()
         with first.plan_locked():
             first.write(Waited(reason="why"), "waits")
     waits.join(10)

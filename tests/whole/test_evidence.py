@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from _ralph.checks.running import valid_for
+from _ralph.loop import final
 from _ralph.model import Check, Plan, Task
 from tests.conftest import ROOT, Repo, sample
 
@@ -480,13 +481,13 @@ MUTANTS: dict[str, tuple[str, Any, Callable[[Repo], None]]] = {
         test_a_database_that_dies_in_the_night_blocks_nobody,
     ),
     "red once sets back": (
-        "_ralph.loop.final.green_in_either",
-        lambda first, _: first,
+        "_ralph.loop.final.as_in_room",
+        lambda *given: [*given[-1][0]],
         test_what_is_red_once_in_the_re_check_is_flaky,
     ),
     "the room is not asked": (
-        "_ralph.loop.final.unlike",
-        lambda *_: [],
+        "_ralph.loop.final.Found",
+        lambda now, flaky, _, real=final.Found: real(now, flaky, []),
         test_what_is_green_in_the_room_and_red_in_one_made_anew_sets_nobody_back,
     ),
     "127 is red like any other": (

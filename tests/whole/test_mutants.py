@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from tests.agents.test_costs import night, wrong
 from tests.conftest import Repo, sample
 from tests.loop.test_ladder import MODELS, calls
 from tests.scripts import MEET, ROW, speaker
-from tests.whole.test_crash import MUTANTS
 from tests.whole.test_side_by_side_model import CHECKS, NO_CLAIM_TWICE, red_commits
 
 # name -> the sabotage (run before ralph's own code) and what is then wrong in a run
@@ -235,89 +233,6 @@ def test_what_a_cut_off_attempt_can_have_cost_must_be_booked_and_no_more(
     assert symptom in wrong(*found, wanted=3)
 
 
-# The order of writes: what each mutant breaks in it.
-ORDER = {
-    "none": ("", None),
-    "in-place write": (
-        """
-from _ralph import files
-def in_place(path, data, mode=None):
-    fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT)
-    os.write(fd, data); os.fsync(fd); os.close(fd)
-files.replace_if = lambda path, data, expected: in_place(path, data) or True
-""",
-        "prd.json was written in place",
-    ),
-    "no fsync": ("os.fsync = lambda fd: None", "was not synced"),
-    "no directory fsync": (
-        "from _ralph import files\nfiles.fsync_dir = lambda folder: None",
-        "its name was not synced",
-    ),
-    "prd.json before the verdict record": (
-        MUTANTS["prd.json before the verdict record"][0],
-        "a pass before its record",
-    ),
-    "the verdict record before the branch": (
-        MUTANTS["the verdict record before the landing"][0],
-        "a record before its landing",
-    ),
-    "no sync of the tree": (
-        "from _ralph.git import git\ngit.Git.sync = lambda self: None",
-        "a landing before the tree was synced",
-    ),
-}
-
-
-def broken_order(log: Path, repo: Repo) -> set[str]:
-    """Which rules of the order of writes were broken, call by call."""
-    calls: list[dict[str, Any]] = [
-        json.loads(line) for line in log.read_text().splitlines()
-    ]
-    plan, notes = str(repo.path / "prd.json"), str(repo.path / "progress.txt")
-    broken, passes, landings, tree = set(), 0, 0, False
-    for number, call in enumerate(calls):
-        what, path, data = call["call"], call["path"], call["data"]
-        following = [(c["call"], c["path"]) for c in calls[number + 1 : number + 3]]
-        if what == "write" and path == plan:
-            broken.add("prd.json was written in place")
-        durable = path.endswith((".ralph-tmp", "progress.txt"))
-        if what == "write" and durable and following[:1] != [("fsync", path)]:
-            broken.add("was not synced")
-        kept = not path.endswith(".sums.json")  # scratch: what is used so far
-        if (
-            what == "replace"
-            and kept
-            and following[:1] != [("fsync", str(Path(path).parent))]
-        ):
-            broken.add("its name was not synced")
-        tree = tree or what == "sync"
-        if what == "land":
-            if not tree:
-                broken.add("a landing before the tree was synced")
-            landings += 1
-        if what == "write" and path == notes:
-            passes += '"verdict": "passed"' in data
-        if passes > landings:
-            broken.add("a record before its landing")
-        if what == "replace" and path == plan and data.count('"passes": true') > passes:
-            broken.add("a pass before its record")
-    return broken
-
-
-@pytest.mark.parametrize("mutant", sample(ORDER, 2))
-def test_the_order_of_writes_is_kept_and_every_step_of_it_is_needed(
-    repo: Repo, mutant: str
-) -> None:
-    sabotage, rule = ORDER[mutant]
-    repo.plan({"checks": ["test -f T1.txt"]})
-    log = repo.outside / "order"
-    first = f"import os\nfrom tests import recorder\nrecorder.install()\n{sabotage}"
-    words = ("run", "-q", "--agent", repo.agent("P('T1.txt').touch()"))
-    assert repo.ralph(*words, first=first, ORDER_LOG=str(log)).returncode == 0
-    found = broken_order(log, repo)
-    assert (rule in found) if rule else not found, found
-
-
 # ---------------------------------------------------------------- who works, and who waits
 
 # name -> the sabotage, and what a night then does that it must not: see `broken_turns`.
@@ -419,12 +334,16 @@ LANES = {
     "landing without a check on the new tip": (
         """
 from _ralph.loop import examine
-def run(self, commit, *given, real=examine.Asker.run):
-    worked = self.candidate.worked
-    if commit == self.commit and worked.tree:  # as it was alone, on its own base
-        commit = self.loop.branch.commit(worked.tree, worked.begun.base, "alone")
-    return real(self, commit, *given)
-examine.Asker.run = run
+def results_of(places, results, job, real=examine.results_of):
+    if job.before:  # the candidate: as it was alone, on its own base
+        job = examine.replace(job, commit=alone[0])
+    return real(places, results, job)
+def evidence_on(loop, results, candidate, *given, real=examine.evidence_on):
+    worked = candidate.worked
+    alone[:] = [loop.branch.commit(worked.tree, worked.begun.base, "alone")]
+    return real(loop, results, candidate, *given)
+alone = []
+examine.results_of, examine.evidence_on = results_of, evidence_on
 """,
         "a red commit",
     ),
