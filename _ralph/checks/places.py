@@ -46,7 +46,8 @@ HOOKS = ("pre-commit", *MESSAGE_HOOKS)
 @dataclass(frozen=True)
 class HomeFiles:
     """What every place gets from home: the files of its `git`, and those that
-    `.worktreeinclude` names. `hooks` is the folder of the commit hooks."""
+    `.worktreeinclude` names. `hooks` is the folder of the commit hooks: an absolute
+    path where they are home's, a relative one where each place has its own."""
 
     git: Mapping[str, str]
     copied: list[str]
@@ -55,14 +56,24 @@ class HomeFiles:
 
 def home_files(home: Git) -> HomeFiles:
     """Ask git for it."""
-    words = ("config", "--show-scope", "--path", "--get-all", "core.hooksPath")
-    hooks = str(home.common / "hooks")
-    for line in home(*words, check=False).splitlines():
-        scope, _, folder = line.partition("\t")
-        if scope != "command":  # ralph's own setting
-            hooks = folder
     copied = copied_names(home, home.root / ".worktreeinclude")
-    return HomeFiles(throwaway_git(home), copied, hooks)
+    return HomeFiles(throwaway_git(home), copied, hooks_folder(home))
+
+
+def hooks_folder(home: Git) -> str:
+    """Where the commit hooks stand, as in `HomeFiles`. A path in the working tree is
+    the place's own, one inside `.git` is home's."""
+    folder = home.common / "hooks"
+    words = ("config", "--show-scope", "--path", "--get-all", "core.hooksPath")
+    for line in home(*words, check=False).splitlines():
+        scope, _, named = line.partition("\t")
+        if scope != "command":  # ralph's own setting
+            folder = home.root / named
+    real = Path(os.path.normpath(folder))
+    in_git = any(real.is_relative_to(git) for git in (home.dir, home.common))
+    if real.is_relative_to(home.root) and not in_git:
+        return str(real.relative_to(home.root))
+    return str(real)
 
 
 @dataclass
@@ -159,10 +170,24 @@ class Places:
             yield lambda argv, env: wrap(argv, forwarded_env(env) | safe)
 
     def hooks(self, place: Path) -> list[str]:
-        """The names of the commit hooks in a place. With a relative `core.hooksPath`
-        they are its own."""
+        """The names of the commit hooks in a place."""
         folder = place / self.from_home.hooks
         return [name for name in HOOKS if os.access(folder / name, os.X_OK)]
+
+    def missing_hook(self, room: Path) -> str:
+        """The sentence about a commit hook that home has and a clean room that was set
+        up does not, where git does not track it: what it refuses would land."""
+        there = self.hooks(room)
+        for hook in self.hooks(self.home.root):
+            name = f"{self.from_home.hooks}/{hook}"
+            if hook in there or name in self.from_home.copied:
+                continue
+            if not self.home("ls-files", "--", f":(literal){name}", check=False):
+                return (
+                    f"home has {name}, and a new checkout has not, so what it refuses "
+                    f"would land; let `setup` make it"
+                )
+        return ""
 
     def has_hooks(self, names: Collection[str] = HOOKS) -> bool:
         """Whether a candidate may have one of these commit hooks: as home has, or its

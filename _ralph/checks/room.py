@@ -23,6 +23,8 @@ _LOOKED_AT = 8 << 20
 HOOK_TIMEOUT = 600.0
 """Seconds that a commit hook may take."""
 _MESSAGE = ".git/COMMIT_EDITMSG"
+_HOOKS = ".git/ralph-hooks"
+"""Copies of hooks that stand elsewhere than in home's `.git/hooks`."""
 _LONGEST = 1 << 16
 """Bytes of a message that are read."""
 
@@ -133,12 +135,7 @@ class Room:
         was stopped."""
         if hook not in self.places.hooks(self.path):
             return None
-        hooks = self.path / self.places.from_home.hooks
-        if not hooks.is_relative_to(
-            self.path
-        ):  # the other side of a prefix may not see them where they are
-            copy = files.clear(self.path / ".git/hooks")
-            hooks = shutil.copytree(hooks, copy, ignore_dangling_symlinks=True)
+        hooks = self._copy_hooks()
         words = ["git", "-c", f"core.hooksPath={hooks}", "hook", "run", hook]
         words += ["--", _MESSAGE, *MESSAGE_HOOKS[hook]] if hook in MESSAGE_HOOKS else []
         env = {
@@ -161,6 +158,22 @@ class Room:
             if result and not self.place.exists
             else result
         )
+
+    def _copy_hooks(self) -> Path:
+        """The folder of the hooks that run here. Home's own are copied, since the other
+        side of a prefix may not see them where they are. Those in home's `.git/hooks`
+        always stand at `.git/hooks`, and others have another name: a hook for all
+        repositories calls those, and would else call itself."""
+        local = self.places.home.common / "hooks"
+        hooks = self.path / self.places.from_home.hooks
+        copies = {local: self.path / ".git/hooks"}
+        if not hooks.is_relative_to(self.path):
+            copies.setdefault(hooks, self.path / _HOOKS)
+        for source, copy in copies.items():
+            files.clear(copy)
+            if source.is_dir():
+                shutil.copytree(source, copy, ignore_dangling_symlinks=True)
+        return copies.get(hooks, hooks)
 
     def said(
         self, message: str, name: str, label: str = ""

@@ -275,7 +275,8 @@ def _places(loop: Loop) -> Findings:
         checked = try_checks(loop, loop.plan)
         why, red = "", checked.red_setup
         if not red:
-            why = _refused(loop, commit)
+            why = loop.places.missing_hook(loop.paths.room)
+            why = why or _refused(loop, commit)
     if red:
         yield "error", setup_failed(red)
         return

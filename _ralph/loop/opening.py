@@ -31,6 +31,8 @@ def ensure_open(loop: Loop, results: Results, task: Task | None) -> bool:
     tip = tip_of(loop)
     try:
         lines = look(loop, results, tip)
+        if why := loop.places.missing_hook(loop.paths.room):
+            raise BadInput(why)
         if task:
             require_message(loop, results, task, tip)
     except SetupFailed as error:

@@ -508,3 +508,86 @@ def test_what_a_hook_spoils_costs_its_attempt_and_not_the_run(
     if hook == "commit-msg":
         tail = repo.records("verdict")[0]["failure"]["tail"]
         assert "a commit message that git refuses" in tail
+
+
+# ---------------------------------------------------------------- where hooks stand
+
+CALLS_LOCAL = 'echo dispatcher; test ! -x .git/hooks/pre-commit || exec .git/hooks/pre-commit "$@"'
+"""What many people have as hooks of all repositories."""
+ALL = "echo called $0; exit 1"
+# Where they stand, core.hooksPath, and the last line that the hook says.
+STANDS = {
+    "in .git/hooks": (".git/hooks", "", "called .git/hooks/pre-commit"),
+    "for all repositories": ("../all", "{out}/all", "called .git/ralph-hooks/pre-commit"),
+    "a folder inside .git": (".git/h", ".git/h", "called .git/ralph-hooks/pre-commit"),
+    "the same, as a whole path": (".git/h", "{home}/.git/h", "called .git/ralph-hooks/pre-commit"),
+    "above home": ("../all", "../all", "called .git/ralph-hooks/pre-commit"),
+    "in the tree": ("githooks", "githooks", "called githooks/pre-commit"),
+    "the same, as a whole path of home": ("githooks", "{home}/githooks", "called githooks/pre-commit"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", STANDS)
+def test_hooks_of_home_are_the_room_s(repo: Repo, where: str) -> None:
+    folder, setting, says = STANDS[where]
+    repo.program(f"{folder}/pre-commit", ALL)
+    repo.git("add", "-A")
+    repo.git("commit", "-qnm", "hooks", "--allow-empty")
+    if setting:
+        names = {"out": repo.outside.resolve(), "home": repo.path.resolve()}
+        repo.git("config", "core.hooksPath", setting.format(**names))
+    room = prepared(repo)
+    result = room.hook("pre-commit", "0001")
+    assert result
+    assert result.tail.replace(f"{room.path}/", "").strip() == says
+    assert room.places.missing_hook(room.path) == ""
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_hook_for_all_repositories_calls_home_s_own_and_never_itself(
+    repo: Repo, local: bool
+) -> None:
+    repo.program("../all/pre-commit", CALLS_LOCAL)
+    repo.git("config", "core.hooksPath", str(repo.outside / "all"))
+    if local:
+        repo.program(".git/hooks/pre-commit", "echo local; exit 1")
+    result = prepared(repo).hook("pre-commit", "0001")
+    assert result
+    said = ["dispatcher", "local"] if local else ["dispatcher"]
+    assert (result.ok, result.tail.split()) == (not local, said)
+
+
+HUSKY = "mkdir -p .husky/_ && printf '#!/bin/sh\\nexit 0\\n' > .husky/_/pre-commit && chmod +x .husky/_/pre-commit"
+
+
+@pytest.mark.parametrize(
+    ("top", "include", "code"),
+    [
+        ({}, "", 2),
+        ({"setup": "true"}, "", 2),
+        ({"setup": HUSKY}, "", 0),
+        ({}, ".husky/_\n", 0),
+    ],
+)
+def test_a_hook_that_no_setup_makes_is_said_before_an_agent_is_paid(
+    repo: Repo, top: dict[str, Any], include: str, code: int
+) -> None:
+    """What it refuses would land."""
+    repo.write(".gitignore", ".husky/_\n")
+    repo.write(".worktreeinclude", include)
+    repo.commit("husky")
+    repo.program(".husky/_/pre-commit", "exit 0")
+    repo.git("config", "core.hooksPath", ".husky/_")
+    repo.plan(own("T1"), **top)
+    agent = repo.agent(MAKES)
+    said = "home has .husky/_/pre-commit, and a new checkout has not"
+    advice = "let `setup` make it"
+    doctor = repo.ralph("doctor", "--agent", agent)
+    ended, summary, printed = repo.run(agent)
+    assert (doctor.returncode, ended) == (code, code), printed
+    assert (paid(repo) == []) is bool(code)
+    if code:
+        shown = " ".join(doctor.stdout.split())
+        assert said in shown
+        assert said in summary["reason"]
+        assert advice in summary["reason"]
