@@ -20,10 +20,8 @@ import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENT = Path(__file__).resolve().parent / "night_agent.py"
-PAGES, MARKS = (
-    (ROOT / "docs/proof.md", ROOT / "README.md"),
-    ("<!-- night -->", "<!-- /night -->"),
-)
+PAGE = ROOT / "docs/proof.md"
+MARKS = ("<!-- night -->", "<!-- /night -->")
 TASKS = {
     "honest": "does the work at once",
     "liar": "says that it is done, for ever",
@@ -292,8 +290,8 @@ def table(nights: dict[str, Night]) -> str:
 
 
 def main() -> int:
-    """Print the table; with `--write`, put it into the README and docs/proof.md. 1
-    where a claim of ralph's is false."""
+    """Print the table; with `--write`, put it into docs/proof.md. 1 where a claim of
+    ralph's is false."""
     wanted = [word for word in sys.argv[1:] if not word.startswith("-")] or list(LOOPS)
     nights = {}
     for name in wanted:
@@ -307,15 +305,8 @@ def main() -> int:
     print(table(nights))
     if "--write" in sys.argv:
         put = f"{MARKS[0]}\n{table(nights)}\n{MARKS[1]}"
-        for page in PAGES:
-            page.write_text(
-                re.sub(
-                    rf"{MARKS[0]}.*{MARKS[1]}",
-                    lambda _: put,
-                    page.read_text(),
-                    flags=re.DOTALL,
-                )
-            )
+        old = re.compile(rf"{MARKS[0]}.*{MARKS[1]}", re.DOTALL)
+        PAGE.write_text(old.sub(lambda _: put, PAGE.read_text()))
     ours = [night for name, night in nights.items() if "ralph" in name]
     return int(
         any(night.claimed - night.true or night.left or night.lost for night in ours)

@@ -70,12 +70,12 @@ def needs(*tools: str) -> pytest.MarkDecorator:
     )
 
 
-# ---------------------------------------------------------------- docs/checks.md
+# ---------------------------------------------------------------- docs/plan.md
 
 
 @needs("curl")
 def test_a_check_that_starts_and_stops_its_own_server(repo: Repo) -> None:
-    repo.write("checks/page.sh", block("checks.md", "http.server"))
+    repo.write("checks/page.sh", block("plan.md", "http.server"))
     repo.write("public/index.html", "<h1>Shop</h1>\n")
     repo.plan({"checks": ["sh checks/page.sh"]}, protect=["checks/**"])
     repo.commit("plan")
@@ -89,13 +89,13 @@ def test_a_check_that_starts_and_stops_its_own_server(repo: Repo) -> None:
     assert repo.alive() == []
 
 
-# ---------------------------------------------------------------- docs/how-it-works.md, docs/verdicts.md
+# ---------------------------------------------------------------- docs/concepts.md
 
 
 def test_the_refs_that_keep_work_and_the_way_back(repo: Repo) -> None:
     """After a failed attempt its files, which had not to wait for the room; once the
     task is blocked a commit, which can be brought back."""
-    page = (ROOT / "docs" / "how-it-works.md").read_text("utf-8")
+    page = (ROOT / "docs" / "concepts.md").read_text("utf-8")
     listed = {
         name: re.escape(name)
         for name in re.findall(r"^\| `(refs/ralph/\S+)`", page, re.MULTILINE)
@@ -122,12 +122,12 @@ def test_the_refs_that_keep_work_and_the_way_back(repo: Repo) -> None:
     assert [ref for ref in refs if not any(form.match(ref) for form in forms)] == []
     parked = max(ref for ref in refs if forms[3].match(ref))
 
-    assert parked in shell(repo, line("verdicts.md", "for-each-ref")).stdout
+    assert parked in shell(repo, line("concepts.md", "for-each-ref")).stdout
     repo.git("switch", "-q", "-c", "look")
-    told = line("verdicts.md", "git cherry-pick")
+    told = line("concepts.md", "git cherry-pick")
     assert shell(repo, re.sub(r"refs/\S+", parked, told)).returncode == 0
     assert (repo.path / "half").exists()
-    assert shell(repo, line("verdicts.md", "ralph retry")).returncode == 0
+    assert shell(repo, line("concepts.md", "ralph retry")).returncode == 0
     assert repo.run(agent)[0] == 0
 
 
@@ -179,12 +179,12 @@ def test_ignored_files_are_copied_where_worktreeinclude_names_them(repo: Repo) -
     assert repo.git("diff", "--name-only", "main", branch).split() == ["T1.txt"]
 
 
-# ---------------------------------------------------------------- docs/limits.md
+# ---------------------------------------------------------------- docs/night.md
 
 
 @needs("jq")
 def test_what_the_open_tasks_would_cost(repo: Repo) -> None:
-    estimate = block("limits.md", "usd_an_attempt")
+    estimate = block("night.md", "usd_an_attempt")
     repo.plan(*[{"checks": [f"test -f T{i}.txt"]} for i in range(1, 5)], agent="claude")
     repo.commit("plan")
     assert shell(repo, estimate).stdout.strip() == '"no attempt yet"'
@@ -206,9 +206,6 @@ def test_what_the_open_tasks_would_cost(repo: Repo) -> None:
         1.0,
     )
     assert 0 < found["hours_to_go"] < 1
-
-
-# ---------------------------------------------------------------- docs/news.md
 
 
 class Hook(http.server.BaseHTTPRequestHandler):
@@ -263,7 +260,7 @@ def told(repo: Repo, recipe: str, **env: str) -> subprocess.CompletedProcess[str
 @needs("curl", "jq")
 def test_a_phone_is_told(repo: Repo, hook: tuple[str, list[tuple[str, str]]]) -> None:
     where, got = hook
-    told(repo, line("news.md", "https://ntfy.sh").replace("https://ntfy.sh", where))
+    told(repo, line("night.md", "https://ntfy.sh").replace("https://ntfy.sh", where))
     asked, body = got[-1]  # it was told of the pass first
     assert asked == "/ralph-x7Qw2k9"
     assert body == f"a <!channel> $(touch x) 'b' \"c\" {SAID}\n"
@@ -283,7 +280,7 @@ def test_a_chat_is_told(
         script = re.sub("message=.*", lambda _: f"message='{other}'", script)
         name, fields = "a <!channel>", {"content", "allowed_mentions"}
     repo.write("notify-chat.sh", script)
-    told(repo, line("news.md", "notify-chat.sh"))
+    told(repo, line("night.md", "notify-chat.sh"))
     asked, body = got[-1]  # it was told of the pass first
     sent = json.loads(body)
     words = sent.get("text") or sent["content"]
@@ -295,14 +292,14 @@ def test_a_chat_is_told(
 @pytest.mark.parametrize("tool", ["notify-send", "osascript"])
 def test_the_desktop_is_told(repo: Repo, tool: str) -> None:
     repo.tool(tool, f'printf "%s\\n" "$@" > {repo.outside / "shown"}')
-    told(repo, line("news.md", f"'{tool} "))
+    told(repo, line("night.md", f"'{tool} "))
     *_, shown = repo.read("../shown").splitlines()
     assert shown == f"a <!channel> $(touch x) 'b' \"c\" {SAID}"
 
 
 @needs("jq")
 def test_a_file_is_told_of_every_event(repo: Repo) -> None:
-    told(repo, f"{line('news.md', 'news.txt')}")
+    told(repo, line("night.md", "news.txt"))
     first, last = repo.read("news.txt").splitlines()
     assert first.endswith("p: T1 passed | 1 of 1 passed") and last.endswith(SAID)
 
@@ -328,7 +325,7 @@ def test_the_first_block_ends_the_run(repo: Repo) -> None:
     repo.plan(
         {"checks": ["false"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1}
     )
-    command = line("news.md", "ralph stop")
+    command = line("night.md", "= blocked ]")
     assert shell(repo, command, agent=repo.agent(WORK)).returncode == 3
     assert repo.verdicts() == ["T1 failed"]
 
@@ -360,58 +357,6 @@ def summaries(folder: Path, pattern: str) -> dict[str, dict[str, Any]]:
     return {
         path.stem: json.loads(path.read_text()) for path in sorted(folder.glob(pattern))
     }
-
-
-def test_worktrees_side_by_side(repo: Repo) -> None:
-    """Both loops are in their first attempt at once; neither sees, moves or undoes
-    anything of the other's."""
-    for name in ("prices", "search"):
-        tasks = [
-            {"id": f"{name}-{i}", "title": "t", "checks": [f"test -f {name}-{i}.txt"]}
-            for i in (1, 2)
-        ]
-        failing = {"id": f"{name}-3", "title": "t", "checks": ["false"]}
-        plan = {
-            "project": name,
-            "limits": {"attempts": 1},
-            "userStories": [*tasks, failing],
-        }
-        repo.write(f"plans/{name}.json", json.dumps(plan))
-    repo.commit("plans")
-    agent = repo.agent("""
-        here, outside = task.partition("-")[0], P(sys.argv[1])
-        other = {"prices": "search", "search": "prices"}[here]
-        (outside / f"in-{here}").touch()
-        end = time.time() + 20
-        while not (outside / f"in-{other}").exists() and time.time() < end: time.sleep(0.02)
-        P(f"{task}.txt").touch()
-        sh("git branch -f elsewhere HEAD")
-    """)
-    agent = f"{agent} {repo.outside}"
-    done = shell(repo, block("many.md", "git worktree add"), agent=agent)
-    assert done.returncode == 0, done.stderr
-    assert all((repo.outside / f"in-{name}").exists() for name in ("prices", "search"))
-    found = summaries(repo.outside, "*.out")
-    ends = {name: (told["exit"], told["passed"]) for name, told in found.items()}
-    assert ends == {"prices": (4, 2), "search": (4, 2)}
-    for name in ("prices", "search"):
-        tree = repo.outside / name
-        assert not list(tree.glob("*-?.txt"))  # ralph changes nobody's files
-        subjects = repo.git("log", "--format=%s", f"main..ralph/{name}").splitlines()
-        assert subjects == [f"{name}-2: t", f"{name}-1: t"]
-        assert (
-            repo.git("-C", str(tree), "status", "--porcelain")
-            == "?? prd.json\n?? progress.txt\n"
-        )
-    parked = repo.git(
-        "for-each-ref", "--format=%(refname)", "refs/ralph/parked"
-    ).split()
-    assert sorted(ref.rpartition("/")[2] for ref in parked) == [
-        "0003-prices-3",
-        "0003-search-3",
-    ]
-    assert repo.git("for-each-ref", "refs/heads/elsewhere") == ""
-    assert repo.git("log", "--format=%s", "main").splitlines() == ["plans", "start"]
 
 
 def test_an_evening_with_three_plans_and_a_morning_with_one_command(repo: Repo) -> None:

@@ -216,7 +216,7 @@ def test_a_stop_by_hand_ends_the_other_side_at_once(
     assert ["end", own] in log(box)
 
 
-PAGE = (ROOT / "docs/containers.md").read_text("utf-8")
+PAGE = (ROOT / "docs/isolation.md").read_text("utf-8")
 DOCUMENTED = {
     "docker": json.loads(PAGE.split("```json")[1].split("```")[0])["wrap"]["run"],
     **{
