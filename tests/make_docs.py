@@ -186,10 +186,10 @@ def option_line(context: click.Context, option: click.Option) -> str:
         names[-1] = f"`{option.opts[-1]} {option.make_metavar(context)}`"
     default = ""
     if option.show_default:
-        default = option.default
-        if isinstance(default, (list, tuple)):
-            default = " ".join(map(str, default))
-        default = f" Default: {default}."
+        words = option.default
+        if isinstance(words, (list, tuple)):
+            words = " ".join(map(str, words))
+        default = f" Default: {words}."
     said = (option.help or "").replace("  [default: ", " Default: ").replace("]", ".")
     return f"- {', '.join(names)}: {said}{default}"
 

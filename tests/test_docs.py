@@ -215,7 +215,7 @@ def test_exit_codes_verdicts_and_states() -> None:
     assert {*states} == {*summary.STATES, "running", "next"}
 
 
-def blocks_of_json(document: str) -> list[Any]:
+def json_blocks(document: str) -> list[Any]:
     found = re.findall(r"```json\n(.*?)```", read(document), re.S)
     return [json.loads(block) for block in found]
 
@@ -226,7 +226,7 @@ def blocks_of_json(document: str) -> list[Any]:
 def test_plans_that_are_shown_are_good(
     tmp_path: Path, document: str, number: int
 ) -> None:
-    shown = [block for block in blocks_of_json(document) if "checks" in block]
+    shown = [block for block in json_blocks(document) if "checks" in block]
     assert len(shown) == number
     for block in shown:
         plan = prd.read(json.dumps(block), tmp_path / "prd.json")
@@ -277,7 +277,7 @@ def test_the_table_of_agents_is_what_the_rows_say() -> None:
 
 
 def test_the_rows_of_agents_that_are_shown_can_be_used(tmp_path: Path) -> None:
-    for shown in blocks_of_json("docs/agents.md"):
+    for shown in json_blocks("docs/agents.md"):
         document = {**shown, "tasks": [{"id": "A", "title": "a"}]}
         prd.validate(prd.read(json.dumps(document), tmp_path / "prd.json"))
         rows = load_rows(ROOT / "templates" / "agents.json", shown["agents"])
@@ -337,9 +337,7 @@ def test_the_skills_know_each_other_and_ralph() -> None:
 
 def test_the_fields_that_a_skill_reads_are_those_of_status(plan: Plan) -> None:
     shown = summary.summarize(plan, History()).as_object()
-    named = {
-        *re.findall(r"`(\w+)`", section("skills/morning/SKILL.md", "How it went"))
-    }
+    named = {*re.findall(r"`(\w+)`", section("skills/morning/SKILL.md", "How it went"))}
     assert len(named) > 8
     assert named <= {*shown, *shown["tasks"][0], *summary.STATES}
 
