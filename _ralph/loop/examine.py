@@ -15,8 +15,9 @@ from _ralph.checks.hooks import Hooked, Message
 from _ralph.checks.places import HOOKS, MESSAGE_HOOKS
 from _ralph.checks.results import Own, Results
 from _ralph.checks.room import Room
-from _ralph.checks.running import Job, baseline, results_of
+from _ralph.checks.running import Job, baseline, prefix_fails, results_of
 from _ralph.checks.verdict import Case, Decision, after_judge, decide, kept_away
+from _ralph.errors import SetupFailed
 from _ralph.git.merge import merge, still_marked
 from _ralph.loop.before import own_checks, own_key, program_of, refused
 from _ralph.loop.branch import tip_of
@@ -34,12 +35,15 @@ KILLED = "its checks killed ralph twice"
 
 @dataclass
 class Gathered:
-    """The evidence on a candidate, lines for a person about how it came to be, and the
-    changed files that name a place of ralph's."""
+    """The commit that the commit hooks make of a candidate, the evidence on it, lines
+    for a person about how that came to be, the changed files that name a place of
+    ralph's, and why the hooks let no message of ralph's pass."""
 
+    commit: str
     evidence: list[Evidence] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     naming: list[str] = field(default_factory=list)
+    refused: str = ""
 
 
 def make_candidate(loop: Loop, worked: Worked) -> Candidate:
@@ -91,11 +95,9 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
     if candidate.decision:
         return Examined(candidate, candidate.commit, candidate.decision, result)
     program = program_of(loop, begun.task)
-    hooked = Hooked(candidate.commit)
-    found = Gathered()
+    found = Gathered(candidate.commit)
     tests: list[str] = []
     notices: list[str] = []
-    refusal = ""
     if candidate.changes_tree:
         commands = [check.command for check in program]
         tests = changed_tests(
@@ -107,32 +109,12 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
             notices.append(f"the attempt changed {text.one_line(name)}, {what}")
 
     if candidate.changes_tree or kept_away(result) is None:
-        # a recovered attempt does not know what was red before it
-        when_setup_works(
+        found = when_setup_works(
             loop,
             begun.task.id,
-            lambda: own_checks(loop, results, begun, candidate.tip),
+            lambda: gathered(loop, results, candidate, program, tests),
         )
-        # the commit that the commit hooks make of it
-        if candidate.message and loop.places.has_hooks():
-            hooked = commit_with_hooks(loop, results, candidate, candidate.message)
-            notices += hooked.notices
-            if any(one.name in MESSAGE_HOOKS for one in hooked.red):
-                # no other attempt can mend what refuses it on the tip, too
-                said = candidate.message.said
-                results.accepted.discard(said)
-                refusal = refused(loop, results, begun.task, said, candidate.tip)
-        # what the checks say of that commit
-        if all(one.name in HOOKS for one in hooked.red):
-            found = when_setup_works(
-                loop,
-                begun.task.id,
-                lambda: evidence_on(
-                    loop, results, candidate, hooked.commit, program, tests
-                ),
-            )
-            notices += found.notices
-        found.evidence += [Evidence(one) for one in hooked.results]
+        notices += found.notices
 
     ignored: list[str] = []
     if any(not one.result.ok for one in found.evidence) or not candidate.changes_tree:
@@ -140,7 +122,7 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
     decision = decide(
         Case(
             result=result,
-            changed=hooked.commit != candidate.tip,
+            changed=found.commit != candidate.tip,
             program=program,
             evidence=found.evidence,
             naming=found.naming,
@@ -155,12 +137,12 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
         notices.append(f"checked on top of what was committed meanwhile: {between}")
     examined = Examined(
         candidate,
-        hooked.commit,
+        found.commit,
         decision,
         result,
         checks=[one.result for one in found.evidence],
         tests=tests,
-        refused=refusal,
+        refused=found.refused,
         notices=[*notices, *decision.notices],
     )
     if not (examined.passed and loop.agents.judge):
@@ -174,25 +156,50 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
     )
 
 
-def commit_with_hooks(
-    loop: Loop, results: Results, candidate: Candidate, message: Message
-) -> Hooked:
-    """The commit that the commit hooks make of a candidate. They do what they like in
-    the room, so nothing is known of it afterwards."""
+def gathered(
+    loop: Loop,
+    results: Results,
+    candidate: Candidate,
+    program: list[Check],
+    tests: list[str],
+) -> Gathered:
+    """What hooks and checks say of a candidate. SetupFailed if `setup` is red on the
+    branch's own files, or the prefix starts nothing."""
     begun = candidate.worked.begun
-    results.room_changes()
-    loop.view.doing("running commit hooks")
-    room = Room.at(loop.places, loop.paths.room, begun.variables(loop.paths))
-    return hooks.run_hooks(
-        loop.places,
-        loop.branch,
-        room,
-        candidate.commit,
-        candidate.tip,
-        message,
-        begun.task.allow,
-        begun.name,
-    )
+    hooked = Hooked(candidate.commit)
+    refusal = ""
+    # a recovered attempt does not know what was red before it
+    own_checks(loop, results, begun, candidate.tip)
+    if candidate.message and loop.places.has_hooks():
+        # they do what they like in the room: nothing is known of it afterwards
+        results.room_changes()
+        loop.view.doing("running commit hooks")
+        room = Room.at(loop.places, loop.paths.room, begun.variables(loop.paths))
+        hooked = hooks.run_hooks(
+            loop.places,
+            loop.branch,
+            room,
+            candidate.commit,
+            candidate.tip,
+            candidate.message,
+            begun.task.allow,
+            begun.name,
+        )
+        why = prefix_fails(loop.places, room.path) if hooked.red else ""
+        if why:
+            raise SetupFailed(why)
+        if any(one.name in MESSAGE_HOOKS for one in hooked.red):
+            # no other attempt can mend what refuses it on the tip, too
+            said = candidate.message.said
+            results.accepted.discard(said)
+            refusal = refused(loop, results, begun.task, said, candidate.tip)
+    found = Gathered(hooked.commit)
+    if all(one.name in HOOKS for one in hooked.red):
+        found = evidence_on(loop, results, candidate, hooked.commit, program, tests)
+    found.notices = [*hooked.notices, *found.notices]
+    found.evidence += [Evidence(one) for one in hooked.results]
+    found.refused = refusal
+    return found
 
 
 def evidence_on(
@@ -206,7 +213,7 @@ def evidence_on(
     """What the checks say of the commit that hooks made of a candidate. SetupFailed if
     `setup` is red on the branch's own files."""
     worked, begun = candidate.worked, candidate.worked.begun
-    found = Gathered()
+    found = Gathered(commit)
 
     def run(
         on: str, checks: Sequence[Check], label: str, again: bool

@@ -13,6 +13,7 @@ from _ralph.agents import registry, sums
 from _ralph.agents.prompt import render_prompt, task_values
 from _ralph.agents.registry import Agent
 from _ralph.checks.judge import Answer, criteria_of, read_answer
+from _ralph.checks.running import prefix_fails
 from _ralph.checks.verdict import kept_away
 from _ralph.errors import AgentUnavailable, Stop, StopNow
 from _ralph.files import resource
@@ -20,7 +21,7 @@ from _ralph.loop.loop import Loop, time_is_up
 from _ralph.loop.stages import Examined
 from _ralph.model import AgentResult, Judgement, Outcome, Share, Verdict, spent_on
 from _ralph.state import limits
-from _ralph.state.history import Unavailable
+from _ralph.state.history import RETRY_LOGIN, Unavailable
 from _ralph.state.layout import new_log
 
 _DIFF = 24 * 1024
@@ -63,6 +64,10 @@ def run_role(
     if result.outcome is Outcome.TIMED_OUT and ran_out:
         reason = "the run's time was up"
         result = replace(result, outcome=Outcome.INTERRUPTED, reason=reason)
+    if result.outcome in (Outcome.FAILED, Outcome.UNAVAILABLE):
+        why = prefix_fails(loop.places, cwd)
+        if why:  # no agent can do anything about that
+            result = replace(result, outcome=Outcome.LIMITED, reason=why, reset=None)
     return result
 
 
@@ -79,7 +84,9 @@ def ask_judge(loop: Loop, examined: Examined) -> tuple[Judgement, Answer, AgentR
     is asked for once more. Stop where it is not to be waited for."""
     judge = loop.agents.judge
     assert judge
-    tries, asked_again = 0, False
+    tries = 0
+    asked_again = False
+    may_retry = judge.command in loop.history.this_run.worked
     judgement = Judgement(agent=judge.command, row=judge.name)
     # What one used that was asked before, of a candidate that a kill or another tip
     # made stale.
@@ -99,9 +106,12 @@ def ask_judge(loop: Loop, examined: Examined) -> tuple[Judgement, Answer, AgentR
             raise time_is_up()
         if verdict is Verdict.INTERRUPTED:  # its share of the money is spent
             return judgement, Answer(), result
-        if verdict is Verdict.UNAVAILABLE:
+        if verdict is Verdict.UNAVAILABLE and not may_retry:
             raise AgentUnavailable(f"the judge cannot run: {result.reason}")
-        if verdict is Verdict.LIMITED:
+        if verdict is Verdict.UNAVAILABLE:
+            may_retry = False
+            result.reset = time.time() + RETRY_LOGIN
+        if verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE):
             tries += 1
             _wait_for_judge(loop, result, tries)
             continue

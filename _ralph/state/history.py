@@ -15,6 +15,9 @@ from _ralph.state import records
 
 NEVER = float("inf")
 _NO_RESET = 1800.0  # seconds for which extra usage is billed, if its reset is not known
+RETRY_LOGIN = 60.0
+"""Seconds after which an agent that worked in this run, and was then refused its login,
+is tried once more: another program may have won a race for its token."""
 _NO_ANSWER = (Verdict.LIMITED, Verdict.UNAVAILABLE, Verdict.INTERRUPTED)
 _REMEMBERED = 100  # notes of agents: no prompt holds more
 LABELS = ("learned", "ruled out", "question", "next step")
@@ -58,6 +61,7 @@ class RunHistory(Spent):
     waited: records.Waited = field(
         default_factory=records.Waited
     )  # the last wait for one of them
+    worked: set[str] = field(default_factory=set)  # commands whose login held last
     vain: int = 0  # the waits in a row that did not help
     commit: str = ""  # where its last pass left the branch
     set_aside: dict[str, str] = field(default_factory=dict)  # tasks, and why
@@ -356,7 +360,13 @@ class History(Spent):
         if record.tokens.output or record.verdict not in _NO_ANSWER:
             run.vain = 0
             away = Unavailable() if began >= away.since else replace(away, tries=0)
-        if record.verdict is Verdict.UNAVAILABLE:
+        if record.verdict not in _NO_ANSWER:
+            run.worked |= {command, record.judge.agent}
+        if record.verdict is Verdict.UNAVAILABLE and command in run.worked:
+            run.worked.remove(command)
+            reset = record.time + RETRY_LOGIN
+            away = Unavailable(record.time, reset, reason=record.reason)
+        elif record.verdict is Verdict.UNAVAILABLE and began >= away.since:
             away = Unavailable(record.time, NEVER, reason=record.reason)
         elif record.verdict is Verdict.LIMITED and record.reset:
             away = Unavailable(

@@ -34,6 +34,28 @@ def worked_by(repo: Repo) -> list[str]:
     return [record["command"].split("/")[-1] for record in repo.records("verdict")]
 
 
+LOGIN = "\nfrom _ralph.state import history\nhistory.RETRY_LOGIN = 1.0\n"
+
+
+@pytest.mark.parametrize(("lost", "code"), [(1, 0), (2, 5)])
+def test_an_agent_that_worked_and_lost_its_login_is_tried_once_more(
+    repo: Repo, lost: int, code: int
+) -> None:
+    """Another program may have won a race for its token; no attempt is counted."""
+    script = f"""
+lost = len(OUT.joinpath('calls').read_text().split('T2 other')) - 1
+if task == 'T2' and lost <= {lost}: rung = 'refused'
+if rung == 'refused'"""
+    say = speaker(repo, MODELS.replace("if rung == 'refused'", script))
+    plan(repo, OWN, SECOND, agent=f"{say} other")
+    done = repo.ralph("run", first=LOOKS_OFTEN + LOGIN)
+    assert done.returncode == code, done.stdout
+    assert repo.passed() == (["T1"] if code else ["T1", "T2"])
+    assert calls(repo) == ["T1 other", *["T2 other"] * 2]
+    if not code:
+        assert repo.records("verdict")[-1]["attempt"] == 1
+
+
 # ---------------------------------------------------------------- a ladder
 
 

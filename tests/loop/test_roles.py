@@ -167,6 +167,16 @@ def test_a_judge_that_cannot_run_ends_the_run_with_5_and_the_work_is_kept(
     assert repo.read("../worked") == "x"
 
 
+def test_a_judge_that_agreed_and_lost_its_login_is_asked_once_more(repo: Repo) -> None:
+    repo.plan(TASK, {**TASK, "checks": ["test -f T2.txt"]})
+    worker = repo.agent("P(f'{task}.txt').touch(); (OUT / 'worked').open('a').write('x')")  # fmt: skip
+    script = f"{counts(repo)}if n == 2: sys.exit(127)\n{SAYS_YES}"
+    soon = "from _ralph.loop import roles\nroles.RETRY_LOGIN = 0.5\n"
+    judge = repo.agent(script, "judge")
+    code, _, printed = repo.run(worker, "--judge", judge, first=LOOKS_OFTEN + soon)
+    assert (code, repo.read("../worked"), repo.read("../asked")) == (0, "xx", "xxx"), printed  # fmt: skip
+
+
 def test_a_plan_without_checks_passes_by_its_judge_alone_and_is_weak(
     repo: Repo,
 ) -> None:

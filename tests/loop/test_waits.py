@@ -452,3 +452,37 @@ def test_paid_extra_usage_with_a_reset_that_is_over_still_counts(repo: Repo) -> 
     say = speaker(repo, f"print('''{overage(-5)}'''); print('''{RESULT}''')")
     assert repo.run(say, "--max-wait", "0")[0] == 75
     assert len(repo.records("verdict")) == 1
+
+
+# What is run behind the prefix the first time, before it is lost for two calls: the
+# agent that dies with it, or that has done its work.
+LOSES = {"the agent": "sys.exit(1)", "the checks": ""}
+
+
+@pytest.mark.parametrize("first", LOSES)
+def test_a_prefix_that_starts_nothing_is_waited_for_and_no_attempt_is_counted(
+    repo: Repo, first: str
+) -> None:
+    down = repo.outside / "down"
+    lost = (
+        f'if [ -s {down} ]; then sed -i 1d {down}; echo "no daemon" >&2; exit 125; fi'
+    )
+    wrap = repo.tool("wrap", f'{lost}\nexec "$@"')
+    repo.plan(
+        {"checks": ["test -f T1.txt"]},
+        limits={"attempts": 1},
+        wrap=f"{wrap}",
+        checks=["true"],
+    )
+    deeds = f"""
+if not (OUT / 'was').exists():
+    (OUT / 'was').touch(); P({str(down)!r}).write_text('1\\n' * 4)
+    {LOSES[first]}
+P('T1.txt').touch()
+"""
+    soon = f"{LOOKS_OFTEN}\nfrom _ralph.loop import setup\nsetup.BACKOFF = limits.BACKOFF = (0.5,)\n"
+    code, _, printed = repo.run(repo.agent(deeds), first=soon)
+    assert code == 0, printed
+    counted = ["T1 limited"] if first == "the agent" else []
+    assert repo.verdicts() == [*counted, "T1 passed"]
+    assert "starts nothing at all: no daemon" in printed

@@ -339,6 +339,15 @@ def limited(
     return [start(number) | {"time": began or at}, verdict("limited", number, **ended)]
 
 
+WORKED = verdict("failed", command="a", time=1.0)
+
+
+def refused(*at: float, number: int = 1) -> list[dict[str, Any]]:
+    """Attempts with the agent `a` whose login was refused."""
+    ended = {"command": "a", "reason": "no login"}
+    return [verdict("unavailable", number, time=time, **ended) for time in at]
+
+
 @pytest.mark.parametrize(("records", "away"), [
     (limited(10), Unavailable(10, tries=1, reason="busy")),
     (limited(10, reset=99), Unavailable(10, reset=99, reason="busy")),
@@ -350,6 +359,14 @@ def limited(
     (limited(10, reset=99) + limited(20, 2, began=5, reset=50), Unavailable(20, reset=99, reason="busy")),
     (limited(10, reset=50) + limited(20, 2, began=5, reset=99), Unavailable(20, reset=99, reason="busy")),
     ([verdict("unavailable", command="a", time=10.0, reason="no login")], Unavailable(10, NEVER, 0, "no login")),
+    # it has worked in this run: once more after a minute
+    (refused(10, 80), Unavailable(80, NEVER, 0, "no login")),
+    ([WORKED, *refused(10)], Unavailable(10, 70, 0, "no login")),
+    ([WORKED, *refused(10, 80)], Unavailable(80, NEVER, 0, "no login")),
+    ([WORKED, *refused(10), WORKED, *refused(80)], Unavailable(80, 140, 0, "no login")),
+    ([WORKED, record("run"), *refused(10)], Unavailable(10, NEVER, 0, "no login")),
+    # two loops that lost the same race
+    ([WORKED, *refused(10), start(9) | {"time": 5.0}, *refused(11, number=9)], Unavailable(10, 70, 0, "no login")),
     # it has answered
     ([*limited(10), verdict("failed", command="a")], Unavailable(10, reason="busy")),
     # begun before
