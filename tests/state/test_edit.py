@@ -1,11 +1,13 @@
-"""Edits of a plan that somebody else saves at the same time: nothing of theirs is lost,
-and the mark stands."""
+"""Edits of a plan: no other byte changes, nothing that somebody else saves at the same
+time is lost, and the mark stands."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import random
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +17,192 @@ import pytest
 
 from _ralph import files
 from _ralph.errors import BadInput, TryLater
-from _ralph.model import Plan
+from _ralph.model import Plan, Task
 from _ralph.state import edit, prd
+from tests.conftest import steps
+from tests.state.test_prd import load, rows
+
+# ---------------------------------------------------------------- one field's bytes
+
+# Every way to write a plan down that has to survive a write.
+SHAPES: dict[str, str] = {
+    "native": json.dumps({"project": "p", "userStories": [
+        {"id": "a", "title": "x", "passes": False, "notes": ""}, {"id": "b", "title": "y", "passes": True},
+        {"id": "c", "title": "z"}]}, indent=2) + "\n",
+    "compact": '{"tasks":[{"id":"a","title":"x","passes":false},{"id":"b","title":"y"},{"id":"c","title":"z","done":true}]}',
+    "one line": '[{"id": "a", "title": "x", "passed": false}, {"id": "b", "title": "y", "passed": true}]',
+    "one task a line": '{"stories": [\n  {"id": 1, "title": "x", "passes": false},\n  {"id": 2, "title": "y"}\n]}\n',
+    "one-line lists": '{\n  "tasks": [\n    {\n      "id": "a",\n      "steps": ["one", "two"],\n      "title": "x"\n    }\n  ]\n}\n',
+    "CRLF": '{\r\n  "tasks": [\r\n    {\r\n      "id": "a",\r\n      "title": "x"\r\n    },\r\n    {\r\n      "title": "y",\r\n      "passes": false\r\n    }\r\n  ]\r\n}\r\n',
+    "BOM": '\ufeff{\n  "tasks": [\n    {\n      "title": "x",\n      "complete": false\n    }\n  ]\n}',
+    "BOM and CRLF": '\ufeff[\r\n\t{\r\n\t\t"title": "x"\r\n\t}\r\n]\r\n',
+    "tabs": '{\n\t"tasks": [\n\t\t{\n\t\t\t"title": "x",\n\t\t\t"passes": false\n\t\t}\n\t]\n}\n',
+    "mixed indentation": '{\n "tasks":\n   [ {"title" : "x" , "passes" : false },\n\t{ "title":"y","passes":false} ] }',
+    "unicode escapes": '[{"title": "\\u00e9 \\ud83c\\udf89 \\/ \\u0022", "x": "\\u0000", "passes": false}, {"title": "é 🎉"}]',
+    "a lone surrogate": '[{"title": "x", "y": "\\ud800", "passes": false}]',
+    "numbers as written": '[{"title": "x", "y": [1.0, 1e2, 1E-2, -0, 0.10, 12345678901234567890], "passes": false}]',
+    "empty objects": '{"a": {}, "b": [], "tasks": [{"title": "x", "meta": {}, "list": []}, {"title": "y", "meta": { }}]}',
+    "one field alone": '[{"title": "x"}, {\n  "title": "y"\n}, { "title": "z" }]',
+    "the field first": '[{"passes": false, "title": "x"}, {\n  "passes": false,\n  "title": "y"\n}]',
+    "null in its place": '[{"title": "x", "passes": null, "blocked": null}, {"title": "y", "passes": false}]',
+    "status words": '[{"title": "x", "status": "todo"}, {"title": "y", "status": "Completed"}, {"title": "z", "status": "todo"}]',
+    "status without a done": '{"features": [{"name": "x", "status": "not_started", "n": 1}, {"name": "y", "status": "in_progress"}]}',
+    "flag and status": '[{"title": "x", "passes": false, "notes": "n", "status": "open"}, {"title": "y", "passes": true, "status": "finished"}]',
+    "held back": '[{"title": "x", "skip": true, "blocked": "why"}, {"title": "y", "status": "blocked"}, {"title": "z", "status": "open", "blocked": "why"}]',
+    "the same words elsewhere": '{"passes": false, "tasks": [{"title": "\\"passes\\": false", "sub": {"passes": false, "tasks": [{"passes": false}]}, "passes": false}], "also": [{"passes": false}]}',
+    "lists before the list": '{"x": [{"title": "no task", "passes": false}], "tasks": [{"title": "x", "passes": false}]}',
+    "braces in texts": '[{"title": "}]{[,:", "y": "\\\\\\"", "passes": false}, {"title": "\\\\", "passes": false}]',
+    "blank lines": '\n\n[\n\n{\n\n"title": "x"\n\n,"y": 1}\n\n]\n\n',
+    "no final newline": '{\n  "tasks": [\n    {\n      "title": "x",\n      "passes": false\n    }\n  ]\n}',
+    "many final newlines": '[{"title": "x", "passes": false}]\n\n\n',
+    "comma first": '[\n  { "id": "a"\n  , "title": "x"\n  }\n, { "id": "b"\n  , "title": "y"\n  , "passes": false\n  }\n]\n',
+    "space before the comma": '[{"id": "a" ,\n  "title": "x"}, {"id": "b" , "title": "y"}]',
+}  # fmt: skip
+
+Write = Callable[[Plan, Task], str]
+BLOCKED = 'über "quoted" \\ \ud800'
+WRITES: dict[str, Write] = {
+    "pass": lambda plan, task: edit.set_passed(plan, task, True),
+    "fail": lambda plan, task: edit.set_passed(plan, task, False),
+    "block": lambda plan, task: edit.set_blocked(plan, task, BLOCKED),
+    "open": edit.set_open,
+}
+# What a write may change.
+DONE_KEYS = ("passes", "passed", "completed", "complete", "done", "status")
+HELD_KEYS = ("blocked", "skip", "skipped", "status")
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"{}\[\],:]+|\s+|.', re.DOTALL)
+
+
+def assert_written(plan: Plan, task: Task, word: str) -> None:
+    """A write of `word` changes one field of one task, is read back, and is harmless
+    once more."""
+    after = WRITES[word](plan, task)
+    again = edit.apply(plan, lambda _: after)
+    assert plan.path.read_bytes() == after.encode()
+    now = again.tasks[task.index]
+    assert {
+        "pass": now.passed,
+        "fail": not now.passed,
+        "block": now.blocked == BLOCKED.removesuffix(" \ud800"),
+        "open": now.blocked is None,
+    }[word]
+    assert WRITES[word](again, now) == after
+    keys = DONE_KEYS if word in ("pass", "fail") else HELD_KEYS
+    kept = {key: value for key, value in task.raw.items() if key not in keys}
+    assert {key: value for key, value in now.raw.items() if key not in keys} == kept
+    for before, later in zip(plan.tasks, again.tasks, strict=True):
+        assert before.index == task.index or before.raw == later.raw
+        assert before.id == later.id
+    changed = {key for key in keys if task.raw.get(key, "") != now.raw.get(key, "")}
+    assert_little_changed(plan.text, after, len(changed))
+
+
+def assert_little_changed(before: str, after: str, fields: int) -> None:
+    """No more of the text differs than so many fields have: a comma, a key, a colon and
+    a value each, with the gaps between them, in one place."""
+    old, new = TOKEN.findall(before), TOKEN.findall(after)
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    places = [code for code in matcher.get_opcodes() if code[0] != "equal"]
+    assert len(places) <= fields
+    for _, a, b, c, d in places:
+        for tokens in (old[a:b], new[c:d]):
+            assert sum(not token.isspace() for token in tokens) <= 4 * fields
+
+
+@pytest.mark.parametrize("word", WRITES)
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_write_changes_one_field_and_no_other_byte(
+    tmp_path: Path, name: str, word: str
+) -> None:
+    plan = load(tmp_path, SHAPES[name])
+    prd.validate(plan)
+    for task in plan.tasks:
+        assert_written(load(tmp_path, SHAPES[name]), task, word)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_block_that_is_taken_away_leaves_the_original(
+    tmp_path: Path, name: str
+) -> None:
+    plan = load(tmp_path, SHAPES[name])
+    tried = 0
+    for task in plan.tasks:
+        if "blocked" not in task.raw and task.blocked is None:
+            blocked = load(tmp_path, edit.set_blocked(plan, task, "why"))
+            assert blocked.tasks[task.index].blocked == "why"
+            assert edit.set_open(blocked, blocked.tasks[task.index]) == plan.text
+            tried += 1
+    assert tried or name == "held back"
+
+
+# In the words of the file.
+IN_ITS_WORDS = """
+pass: [{"title": "x", "passes": false}] -> [{"title": "x", "passes": true}]
+pass: [{"title": "x"}] -> [{"title": "x", "passes": true}]
+pass: [{"title": "x"}, {"title": "y", "done": true}] -> [{"title": "x", "done": true}, {"title": "y", "done": true}]
+pass: [{"title": "x", "status": "todo"}] -> [{"title": "x", "status": "done"}]
+pass: [{"title": "x", "status": "todo"}, {"title": "y", "status": "Verified"}] -> [{"title": "x", "status": "Verified"}, {"title": "y", "status": "Verified"}]
+pass: [{"title": "x", "status": "todo", "passes": false}] -> [{"title": "x", "status": "done", "passes": true}]
+pass: [{"title": "x", "passes": false, "done": "a text"}] -> [{"title": "x", "passes": true, "done": "a text"}]
+pass: [{"title": "x", "passes": false, "done": false}] -> [{"title": "x", "passes": true, "done": true}]
+pass: [{"title": "x", "passes": null}] -> [{"title": "x", "passes": true}]
+fail: [{"title": "x", "status": "done"}, {"title": "y", "status": "todo"}] -> [{"title": "x", "status": "todo"}, {"title": "y", "status": "todo"}]
+fail: [{"title": "x", "status": "done"}] -> [{"title": "x", "status": "open"}]
+fail: [{"title": "x", "passes": true}] -> [{"title": "x", "passes": false}]
+open: [{"title": "x", "blocked": "why"}] -> [{"title": "x"}]
+open: [{"blocked": "why", "title": "x"}] -> [{"title": "x"}]
+open: [{"title": "x", "blocked": "why", "y": 1}] -> [{"title": "x", "y": 1}]
+open: [{"title": "x", "skip": true}] -> [{"title": "x", "skip": false}]
+open: [{"title": "x", "status": "blocked"}] -> [{"title": "x", "status": "open"}]
+open: [{"title": "x", "status": "in_progress", "blocked": "why"}] -> [{"title": "x", "status": "in_progress"}]
+open: [{"title": "x", "passes": false}] -> [{"title": "x", "passes": false}]
+"""
+
+
+@pytest.mark.parametrize(("source", "wanted"), rows(IN_ITS_WORDS))
+def test_a_write_is_in_the_words_of_the_file(
+    tmp_path: Path, source: str, wanted: str
+) -> None:
+    word, _, source = source.partition(": ")
+    plan = load(tmp_path, source)
+    assert WRITES[word](plan, plan.tasks[0]) == wanted
+
+
+def test_set_members_writes_those_fields_alone(tmp_path: Path) -> None:
+    plan = load(tmp_path, SHAPES["native"])
+    after = edit.set_members(plan, {"setup": "npm ci", "checks": ["npm test", "é"]})
+    added = ',\n  "setup": "npm ci",\n  "checks": ["npm test", "é"]'
+    assert after.replace(added, "") == plan.text
+    checks = edit.apply(plan, lambda _: after).checks
+    assert [check.run for check in checks] == ["npm test", "é"]
+
+
+def test_a_rewrite_keeps_the_mode_and_a_symlink(tmp_path: Path) -> None:
+    (tmp_path / "real.json").write_text(SHAPES["native"])
+    (tmp_path / "real.json").chmod(0o640)
+    (tmp_path / "prd.json").symlink_to("real.json")
+    plan = prd.load(tmp_path / "prd.json")
+    assert edit.apply(plan, lambda now: edit.set_passed(now, now.tasks, True))
+    assert os.readlink(tmp_path / "prd.json") == "real.json"
+    assert (tmp_path / "real.json").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_word_that_is_only_an_escape_can_be_written(tmp_path: Path) -> None:
+    source = '[{"title": "x", "status": "done"}, {"title": "y", "status": "\\ud800"}]'
+    plan = load(tmp_path, source)
+    assert not edit.apply(plan, mark("x", passed=False)).tasks[0].passed
+
+
+def test_an_edit_of_ten_times_the_tasks_costs_ten_times_as_much(tmp_path: Path) -> None:
+    def cost(many: int) -> int:
+        plan = plan_of(tmp_path, many)
+        last, half = plan.tasks[-1], plan.tasks[many // 2]
+        after = edit.set_passed(plan, last, True)
+        assert after == '"passes": true'.join(plan.text.rsplit('"passes": false', 1))
+        counted = steps(lambda: edit.set_passed(plan, last, True))
+        return counted + steps(lambda: edit.set_blocked(plan, half, "why"))
+
+    assert cost(2000) < 12 * cost(200)
 
 
 def plan_of(folder: Path, many: int = 3, **top: Any) -> Plan:
@@ -28,10 +214,12 @@ def plan_of(folder: Path, many: int = 3, **top: Any) -> Plan:
     return prd.load(path)
 
 
-def mark(*names: str) -> Callable[[Plan], str]:
-    return lambda plan: edit.set_passed(
-        plan, [task for task in plan.tasks if task.id in names], True
-    )
+def mark(*names: str, passed: bool = True) -> Callable[[Plan], str]:
+    def change(plan: Plan) -> str:
+        named = [task for task in plan.tasks if task.id in names]
+        return edit.set_passed(plan, named, passed)
+
+    return change
 
 
 def passed(path: Path) -> set[str]:

@@ -18,7 +18,7 @@ from _ralph.state import prd
 from _ralph.state.history import replay
 from _ralph.state.records import Added, Journal, parse
 from tests.hostile import EXAMPLES, KNOWN, hostile, names, values
-from tests.state.test_prd import WRITES, assert_written
+from tests.state.test_edit import WRITES, assert_written
 
 
 @pytest.fixture(autouse=True)

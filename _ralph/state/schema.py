@@ -1,0 +1,100 @@
+"""prd.json held against its schema: wrong types, and keys that are nearly known ones."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from _ralph import files, gone, text
+from _ralph.errors import BadInput
+from _ralph.model import Json
+
+_SHOWN = 3
+"""The errors that are shown at once."""
+
+
+def validate(data: object, name: str) -> None:
+    """Hold a whole document against prd.schema.json; BadInput names the first wrong
+    places."""
+    import jsonschema
+
+    standard = jsonschema.Draft202012Validator
+    strict = standard.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: type(value) is int
+    )  # 1.0 is no id
+    validator: Any = jsonschema.validators.extend(standard, type_checker=strict)  # type: ignore[no-untyped-call]
+    formats = jsonschema.FormatChecker(["regex"])
+    errors = [*validator(_schema(), format_checker=formats).iter_errors(data)]
+    lines = []
+    for error in errors[:_SHOWN]:
+        best = jsonschema.exceptions.best_match([error])
+        lines.append(f"{name}: {_place(best.absolute_path)}: {_words(best)}")
+    if len(errors) > _SHOWN:
+        lines.append(f"and {len(errors) - _SHOWN} more")
+    if lines:
+        raise BadInput("\n".join(lines))
+
+
+def _schema() -> Json:
+    schema: Json = json.loads(files.resource("prd.schema.json").read_text("utf-8"))
+    return schema
+
+
+def _place(path: Iterable[str | int]) -> str:
+    """Where in the document something stands: `userStories[0].passes`."""
+    place = ""
+    for step in path:
+        place += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return place[1:] if place.startswith(".") else f"document{place}"
+
+
+def _words(error: Any) -> str:
+    """What is wrong, with the key that is meant, where one is not known."""
+    if error.validator == "additionalProperties" and "properties" in error.schema:
+        known = frozenset(error.schema["properties"])
+        for key in error.instance:
+            if meant := _nearest(key, known):
+                return _unknown(key, meant)
+    return text.one_line(error.message, 300)
+
+
+def _unknown(key: str, meant: str) -> str:
+    return f"{text.one_line(repr(key), 60)} is unknown; is {meant!r} meant?"
+
+
+def refuse_misspelt(entry: Json, known: frozenset[str], where: str) -> None:
+    """BadInput for a key of an object that is nearly a known one."""
+    for key in entry:
+        if meant := _nearest(key, known):
+            raise BadInput(f"{where}: {_unknown(key, meant)}")
+
+
+def known_keys() -> tuple[frozenset[str], frozenset[str]]:
+    """The keys that are known in a plan, and in a task, in all dialects."""
+    schema, aliases = _schema(), files.table("dialects.json")["keys"]
+    of_plan = {*schema["properties"], *gone.KEYS, "$schema"}
+    of_task = {*schema["$defs"]["task"]["properties"]}
+    for meaning, names in aliases.items():
+        if meaning in ("tasks", "project", "gates"):
+            of_plan.update(names)
+        else:
+            of_task.update(names)
+    return frozenset(of_plan), frozenset(of_task)
+
+
+@functools.cache  # a long plan has the same few keys in each task
+def _nearest(key: str, known: frozenset[str]) -> str:
+    """The known key that `key` is nearly; empty if it is one, or there is none, and for
+    a word that goes on after it (`blockedBy`, `completed_at`): that means another
+    thing."""
+    import difflib
+
+    if key in known:
+        return ""
+    for close in difflib.get_close_matches(key, known, 1, 0.85):
+        rest = key.removeprefix(close)
+        if rest == key or rest[0].islower():
+            return close
+    return ""
