@@ -55,12 +55,14 @@ def section(document: str, title: str) -> str:
     return found[2]
 
 
-def first_cells(table: str) -> list[str]:
-    """What the first cell of each row names, in `backticks` or as plain words."""
-    cells = []
-    for cell in re.findall(r"^\| (.*?) \|", table, re.M)[1:]:
-        cells += re.findall(r"`(.+?)`", cell) or [cell]
-    return cells
+def named(source: str) -> list[str]:
+    """What the rows of its tables and the points of its lists are about: the `words` in
+    the first cell, or before the first colon."""
+    found = []
+    for begin in re.findall(r"^(?:\| (.*?) \||- (`.*?): )", source, re.M):
+        cell, point = begin
+        found += re.findall(r"`(.+?)`", cell or point)
+    return found
 
 
 # ---------------------------------------------------------------- the whole
@@ -209,9 +211,9 @@ def test_exit_codes_verdicts_and_states() -> None:
     ):
         codes = re.findall(r"^\| ([\d, ]+) \|", table, re.M)
         assert sorted(map(int, ",".join(codes).split(","))) == sorted(map(int, Exit))
-    verdicts = first_cells(section("docs/concepts.md", "Verdicts"))
+    verdicts = named(section("docs/concepts.md", "Verdicts"))
     assert sorted(verdicts) == sorted(map(str, Verdict))
-    states = first_cells(read("docs/status.md").partition("## The object")[0])
+    states = named(read("docs/status.md").partition("## The object")[0])
     assert {*states} == {*summary.STATES, "running", "next"}
 
 
@@ -258,7 +260,7 @@ def test_every_field_of_the_object_is_described_once(plan: Plan) -> None:
     run = Running(4711, at, False, False, [worker])
     whole = summary.summarize(plan, History(), Stop("complete", "done"), 1.0, run)
     news = summary.news("passed", "p", "A", "", whole)
-    described = first_cells(section("docs/status.md", "The object"))
+    described = named(section("docs/status.md", "The object"))
     only_news = ["event", "project", "task", "text"]
     assert [*news] == [*only_news, *whole.as_object()]
     assert sorted(described) == sorted([*fields_of(whole.as_object()), *only_news])
@@ -304,7 +306,7 @@ def test_variables_of_a_prompt(tmp_path: Path, plan: Plan) -> None:
         red_before=[],
         clean_start=False,
     )
-    listed = first_cells(read("docs/templates.md").partition("## The handoff")[0])
+    listed = named(read("docs/templates.md").partition("## The handoff")[0])
     there = {*values, *(f"retry.{part}" for part in values["retry"])}
     assert {*listed} == there
     source = resource("templates/prompt.md").read_text("utf-8")
@@ -315,7 +317,7 @@ def test_variables_of_a_prompt(tmp_path: Path, plan: Plan) -> None:
 
 
 def test_labels_of_the_handoff() -> None:
-    listed = first_cells(section("docs/templates.md", "The handoff"))
+    listed = named(section("docs/templates.md", "The handoff"))
     template = resource("templates/prompt.md").read_text("utf-8")
     assert listed == [*LABELS]
     assert all(f"\n{label}:" in template for label in LABELS)
@@ -369,8 +371,8 @@ def test_make_targets_that_documents_name_exist_and_explain_themselves() -> None
     (phony,) = re.findall(r"^\.PHONY: ([a-z -]+)$", read("Makefile"), re.M)
     assert {*phony.split()} == explained
     for document in ("README.md", "CONTRIBUTING.md", "docs/proof.md"):
-        named = {*re.findall(r"(?:`|^    )make ([a-z-]+)", read(document), re.M)}
-        assert {"test"} <= named <= explained
+        targets = {*re.findall(r"(?:`|^    )make ([a-z-]+)", read(document), re.M)}
+        assert {"test"} <= targets <= explained
 
 
 def test_ci_runs_the_tests_last() -> None:
@@ -403,7 +405,7 @@ def test_no_file_names_a_registry_or_somebodys_folder() -> None:
 
 def test_folders_use_only_those_below_them() -> None:
     """As CONTRIBUTING says; and no module imports itself in a circle."""
-    order = first_cells(section("CONTRIBUTING.md", "Find your way"))
+    order = named(section("CONTRIBUTING.md", "Find your way"))
     package = ROOT / "_ralph"
     folders = [path.parent.name for path in package.glob("*/__init__.py")]
     assert sorted(order) == sorted([*folders, "_ralph"])
@@ -457,6 +459,6 @@ def test_what_differs_from_day_to_day_is_made_alike() -> None:
         "~/shop-0a1b2c3d/b, 2031-01-02 03:04: x"
     )
     assert transcript.alike(printed, Path("/nowhere")) == (
-        "2026-11-21 22:30:00 done | 0.2 s\nc0ffee1 US-001: x\n"
+        "done | 0.2 s\nc0ffee1 US-001: x\n"
         "~/shop-1f0c3a2b/b, 2026-11-21 22:30: x"
     )

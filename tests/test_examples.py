@@ -98,7 +98,7 @@ def test_the_refs_that_keep_work_and_the_way_back(repo: Repo) -> None:
     page = (ROOT / "docs" / "concepts.md").read_text("utf-8")
     listed = {
         name: re.escape(name)
-        for name in re.findall(r"^\| `(refs/ralph/\S+)`", page, re.MULTILINE)
+        for name in re.findall(r"^- `(refs/ralph/\S+)`", page, re.MULTILINE)
     }
     forms = [
         re.compile(re.sub("<[a-z]+>", "[^/]+", form) + "$") for form in listed.values()
