@@ -21,9 +21,9 @@ DEFINITIONS = SCHEMA["$defs"]
 PRD_HEAD = """\
 # prd.json reference
 
-Generated from `prd.schema.json` by `python -m tests.make_docs`. `ralph init` names that schema in the plan, so that editors complete and check it.
+Generated from `prd.schema.json` by `python -m tests.make_docs`. `ralph init` names that schema in the plan, so that editors complete and check it. [plan.md](plan.md) has an example.
 
-A plan needs a list of tasks and, for each open task, a check: its own or one of the plan. Unknown keys are kept and shown to the agent; one that is nearly a known key (`cheks`) is refused. [plan.md](plan.md) has an example.
+A plan needs a list of tasks and, for each open task, a check: its own or one of the plan. Unknown keys are kept and shown to the agent; one that is nearly a known key (`cheks`) is refused. Patterns are those of .gitignore.
 """
 
 ALIASES = """\
@@ -48,13 +48,13 @@ MEANINGS = {
 CLI_HEAD = """\
 # Command line reference
 
-Generated from ralph's own help by `python -m tests.make_docs`; `ralph COMMAND --help` prints the same.
+Generated from `ralph --help` by `python -m tests.make_docs`. All commands but `demo` take `--prd FILE`; what several take is described under `ralph run`.
 
-An option takes precedence over prd.json, and prd.json over the default. Durations are `90s`, `10m`, `2h` or plain seconds. The README lists the [exit codes](../README.md#exit-codes).
+Options come before prd.json, and prd.json before defaults. Durations are `90s`, `10m`, `2h` or plain seconds. The README lists the [exit codes](../README.md#exit-codes).
 
-No variable stands for an option. `RALPH_PLACES` is the folder for checkouts, `RALPH_DEBUG=1` prints the traceback of an unexpected error, `NO_COLOR=1` turns colors off.
+`RALPH_PLACES` is the folder for checkouts, `RALPH_DEBUG=1` prints the traceback of an unexpected error, `NO_COLOR=1` turns colors off.
 
-For completion of commands, options and task ids, put `eval "$(_RALPH_COMPLETE=bash_source ralph)"` into `~/.bashrc`; other shells take `zsh_source` or `fish_source`.
+Shell completion: `eval "$(_RALPH_COMPLETE=bash_source ralph)"` in `~/.bashrc`; also `zsh_source` and `fish_source`.
 """
 
 
@@ -159,8 +159,11 @@ def command_section(name: str, command: click.Command, of_run: set[str]) -> str:
     own = []
     shared = []
     for option in options(command):
-        if option.opts[-1] in of_run:
-            shared.append(option.opts[-1])
+        long = option.opts[-1]
+        if long == "--prd" and of_run:
+            continue  # as the head of the page says
+        if long in of_run:
+            shared.append(long)
         else:
             own.append(option_line(context, option))
     blocks = [f"## `{usage}`", *paragraphs, code]
@@ -173,7 +176,7 @@ def command_section(name: str, command: click.Command, of_run: set[str]) -> str:
 
 def shared_line(shared: list[str], of_run: set[str]) -> str:
     """Which options of run a command takes, too."""
-    if of_run <= {*shared}:
+    if of_run <= {"--prd", *shared}:
         return "Takes every option of [`ralph run`](#ralph-run)."
     named = ", ".join(f"`{name}`" for name in shared)
     return f"Also: {named}."

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from _ralph.state import prd
 from tests.conftest import ROOT, Repo
 
 WORK = "P(f'{task}.txt').touch()"
@@ -70,12 +69,12 @@ def needs(*tools: str) -> pytest.MarkDecorator:
     )
 
 
-# ---------------------------------------------------------------- docs/plan.md
+# ---------------------------------------------------------------- examples/check-page.sh
 
 
 @needs("curl")
 def test_a_check_that_starts_and_stops_its_own_server(repo: Repo) -> None:
-    repo.write("checks/page.sh", block("plan.md", "http.server"))
+    repo.write("checks/page.sh", (ROOT / "examples/check-page.sh").read_text())
     repo.write("public/index.html", "<h1>Shop</h1>\n")
     repo.plan({"checks": ["sh checks/page.sh"]}, protect=["checks/**"])
     repo.commit("plan")
@@ -180,32 +179,6 @@ def test_ignored_files_are_copied_where_worktreeinclude_names_them(repo: Repo) -
 
 
 # ---------------------------------------------------------------- docs/night.md
-
-
-@needs("jq")
-def test_what_the_open_tasks_would_cost(repo: Repo) -> None:
-    estimate = block("night.md", "usd_an_attempt")
-    repo.plan(*[{"checks": [f"test -f T{i}.txt"]} for i in range(1, 5)], agent="claude")
-    repo.commit("plan")
-    assert shell(repo, estimate).stdout.strip() == '"no attempt yet"'
-    event = {
-        "type": "result",
-        "subtype": "success",
-        "is_error": False,
-        "total_cost_usd": 0.5,
-        "result": "",
-    }
-    script = f"touch $RALPH_TASK_ID.txt\nsleep 0.2\ncat > /dev/null\necho '{json.dumps(event)}'"
-    claude = repo.program("../claude", script)
-    words = ["--full-permissions", "--agent", str(claude), "--max-iterations", "2"]
-    assert repo.ralph("run", *words).returncode == 3
-    found = json.loads(shell(repo, estimate).stdout)
-    assert (found["usd_an_attempt"], found["attempts_a_task"], found["usd_to_go"]) == (
-        0.5,
-        1,
-        1.0,
-    )
-    assert 0 < found["hours_to_go"] < 1
 
 
 class Hook(http.server.BaseHTTPRequestHandler):
@@ -330,26 +303,6 @@ def test_the_first_block_ends_the_run(repo: Repo) -> None:
     assert repo.verdicts() == ["T1 failed"]
 
 
-# ---------------------------------------------------------------- docs/from-the-bash-loop.md
-
-
-@needs("jq")
-def test_a_list_of_boxes_becomes_a_plan(repo: Repo) -> None:
-    repo.write(
-        "plan.md",
-        "# Plan\n\n- [x] Add a price\n- [ ] Add a \"filter\" & 'sort'\n  * [X] Nested \\ one\n\ntext [ ]\n",
-    )
-    repo.write("Makefile", "test:\n\ttrue\n")
-    done = shell(repo, block("from-the-bash-loop.md", "plan.md"))
-    assert done.returncode == 0, done.stderr
-    plan = prd.load(repo.path / "prd.json")
-    prd.validate(plan)
-    assert [(task.title, task.passed) for task in plan.tasks] == [
-        ("Add a price", True), ("Add a \"filter\" & 'sort'", False), ("Nested \\ one", True),
-    ]  # fmt: skip
-    assert [check.command for check in plan.checks] == ["make test"]
-
-
 # ---------------------------------------------------------------- docs/many.md
 
 
@@ -398,62 +351,3 @@ def test_an_evening_with_three_plans_and_a_morning_with_one_command(repo: Repo) 
     ]
     subjects = repo.git("log", "--first-parent", "--format=%s").splitlines()
     assert subjects == ["Merge branch 'ralph/search'", "prices: t", "plans", "start"]
-
-
-@needs("parallel")
-def test_a_fleet_with_gnu_parallel(repo: Repo) -> None:
-    def tasks(file: str) -> list[dict[str, Any]]:
-        return [{"id": "T1", "title": "t", "checks": [f"test -f {file}"]}]
-
-    plans = {
-        "done": {"userStories": tasks("T1.txt")},
-        "left": {"limits": {"iterations": 1}, "userStories": tasks("later")},
-        "wrong": {"userStories": []},
-    }
-    for name, plan in plans.items():
-        shop = repo.path / "shops" / name
-        subprocess.run(
-            ["git", "clone", "-q", str(repo.path), str(shop)], env=repo.env, check=True
-        )
-        (shop / ".git" / "config").open("a").write(
-            "[user]\n\temail = test@example.invalid\n\tname = Test\n"
-        )
-        (shop / "prd.json").write_text(json.dumps(plan))
-    agent = repo.agent(WORK)
-    done = shell(repo, block("many.md", "--joblog"), agent=agent)
-    assert done.stdout == "ended with something other than 0: 2\n", done.stderr
-    found = summaries(repo.path / "results", "*.json")
-    assert {name: told["exit"] for name, told in found.items()} == {
-        "done": 0,
-        "left": 3,
-        "wrong": 2,
-    }
-    assert (
-        found["done"]["stop"] == "complete" and "empty list" in found["wrong"]["reason"]
-    )
-
-    (repo.path / "shops" / "wrong" / "prd.json").write_text(json.dumps(plans["done"]))
-    again = shell(repo, line("many.md", "--retry-failed"), agent=agent)
-    assert again.returncode == 1, again.stderr
-    found = summaries(repo.path / "results", "*.json")
-    assert {name: told["exit"] for name, told in found.items()} == {
-        "done": 0,
-        "left": 3,
-        "wrong": 0,
-    }
-    assert (
-        len(
-            (repo.path / "shops" / "done" / "progress.txt")
-            .read_text()
-            .split("| stopped")
-        )
-        == 2
-    )
-
-
-@needs("parallel", "jq")
-def test_the_results_of_a_fleet_in_a_line_each(repo: Repo) -> None:
-    for name, exit in (("a", 0), ("b", 3)):
-        summary = {"exit": exit, "passed": 1, "total": 2, "reason": "why"}
-        repo.write(f"results/{name}.json", json.dumps(summary))
-    assert shell(repo, line("many.md", "jq -r")).stdout == "0 1/2 why\n3 1/2 why\n"
