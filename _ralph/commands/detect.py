@@ -16,14 +16,15 @@ from typing import Any
 from _ralph.files import read_text, table
 from _ralph.git import patterns
 from _ralph.git.git import git
-from _ralph.model import Check, Finding, Json, Setup
+from _ralph.model import Finding, Json
 
 TABLE = table("detect.json")
 CALL = re.compile(r"(?:npm|pnpm|yarn|bun)(?: run| -s| --silent)* ([\w:.-]+)")
 """A command that starts a script of package.json."""
-PACKAGE = r"^\[(build-system|options)\]|^dependencies\s*=|\bsetup\("
-"""What pip can install, in a file of Python's."""
-PIP = ".venv/bin/pip install -q"
+STARTER = re.compile(r"^(npx|pnpm exec|pnpm|yarn|bunx) ")
+"""What may stand before a program of the project."""
+SHELL = re.compile(r"[&|;<>`$()]")
+"""More than one command with its words."""
 
 
 class Project:
@@ -35,21 +36,51 @@ class Project:
         self.folder = folder
         listed = git(self.root, "ls-files", "-coz", "--exclude-standard")
         self.names = listed.split("\0")
-        self.absent: list[str] = []  # programs of rows that fit but for these
-        self.rows: dict[str, Json] = {}  # by kind
-        for changes in TABLE["tools"]:
-            row = TABLE["defaults"] | changes
-            if row["kind"] not in self.rows and self._fits(row):
-                self.rows[row["kind"]] = row
-        self.workspace: Project | None = None  # that has the lock file
-        if folder:
-            whole = Project(root)
-            for kind, row in whole.rows.items():
-                if row["lock"] and kind in self.rows and not self.rows[kind]["lock"]:
-                    self.rows[kind] = row
-                    self.workspace = whole
         self.manifest = self._text("/package.json")
         self.scripts = _members(json.loads, self.manifest, "scripts")
+        self.ci = self._text(*TABLE["ci"])
+        self.absent: list[str] = []  # programs of rows that fit but for these
+        self.rows: dict[str, Json] = {}  # by kind
+        self.workspace: Project | None = None  # that has the lock file
+        if not folder:
+            self._choose_rows()
+            return
+        whole = Project(root)
+        self.ci = whole.ci
+        self._choose_rows()
+        for kind, row in whole.rows.items():
+            if row["lock"] and kind in self.rows and not self.rows[kind]["lock"]:
+                self.rows[kind] = row
+                self.workspace = whole
+
+    def _choose_rows(self) -> None:
+        """Choose the row of each kind: the first that fits and whose program is there,
+        but nothing else in place of a lock file's."""
+        absent: dict[str, list[str]] = {}
+        locked = set()  # kinds whose lock file's program is absent
+        for changes in TABLE["tools"]:
+            row = TABLE["defaults"] | changes
+            kind, text = row["kind"], self._text(*row["files"])
+            if kind in self.rows or kind in locked or not self._fits(row, text):
+                continue
+            programs = [row["program"], *re.findall(row["interpreters"], text)]
+            absent[kind] = [name for name in programs if not shutil.which(name)]
+            if not absent[kind]:
+                self.rows[kind] = row
+            elif row["lock"]:
+                locked.add(kind)
+        for programs in absent.values():
+            self.absent += programs
+
+    def _fits(self, row: Json, text: str) -> bool:
+        """Whether a row is about this project, whose files say `text`."""
+        return (
+            bool(self._find(*row["files"]))
+            and not self._find(*row["without"])
+            and _says(row["says"], text)
+            and not _says(row["lacks"], text)
+            and (not row["ci"] or self._runs_in_ci(row["ci"]))
+        )
 
     def _find(self, *globs: str) -> list[str]:
         """Those of its files that match, as in .gitignore."""
@@ -60,139 +91,137 @@ class Project:
         names = self._find(*globs)[:100]
         return "\n".join(read_text(self.root / name) for name in names)
 
-    def _fits(self, row: Json) -> bool:
-        """Whether a row is about this project, and its program is there."""
-        if not self._find(*row["files"]) or self._find(*row["without"]):
-            return False
-        text = self._text(*row["files"])
-        if not _says(row["says"], text) or _says(row["lacks"], text):
-            return False
-        if not shutil.which(row["program"]):
-            self.absent.append(row["program"])
-            return False
-        return True
+    def _runs_in_ci(self, name: str) -> bool:
+        """Whether CI names a script or a tool; without CI, all count."""
+        return not self.ci or _says(rf"(?<![\w:-])({name})(?!:?[\w-])", self.ci)
+
+    # ------------------------------------------------------------ setup
 
     @functools.cached_property
-    def setup(self) -> Setup | None:
-        """The command that installs what it needs, and the files that the result
-        depends on, if it depends on no others; None if it needs nothing."""
+    def setup(self) -> Any:
+        """What installs all that it needs, as a plan has it: with `when`, unless the
+        result depends on more than manifests. None if it needs nothing."""
         if self.workspace:
             return self.workspace.setup
-        commands: list[str] = []
-        when: dict[str, None] = {}
+        commands = []
+        when: list[str] = []
         for kind, row in self.rows.items():
             command = row["setup"]
             if kind == "python":
                 command = self._install_python(row)
             if command and _says(row["needs"], self._text(*row["files"])):
                 commands.append(command)
-                when |= dict.fromkeys(row["when"])
+                when += row["when"]
         if not commands:
             return None
         run = self._here(" && ".join(commands))
-        for name, code in TABLE["runs code"].items():
-            if _says(code, self._text(name)):
-                return Setup(run)
-        return Setup(run, tuple(self._from_top(pattern) for pattern in when))
+        if _says(TABLE["runs code"], self._text(*TABLE["manifests"])):
+            return run
+        return {"run": run, "when": [self._from_top(pattern) for pattern in when]}
 
     def _install_python(self, row: Json) -> str:
-        """The command that installs from the lock file of a row, or else with pip;
-        nothing where there is nothing to install."""
-        manifests = self._text("/pyproject.toml", "/setup.py", "/setup.cfg")
-        extras = self._for_tests("project", "optional-dependencies")
-        extras += re.findall(TABLE["extras"], self._text("/setup.py", "/setup.cfg"))
-        groups = self._for_tests(*row["groups"])
+        """The command of a row, with the extras, groups and files of requirements that
+        tests need; nothing where there is nothing to install."""
+        extras = self._for_tests("project.optional-dependencies")
+        old = self._text("/setup.py", "/setup.cfg")
+        extras += re.findall(TABLE["extras"], old)
         words = []
-        for name in groups:
+        for name in self._for_tests(row["groups"]):
             words += [row["group"], name]
         if row["lock"]:
             for name in extras:
                 words += [row["extra"], name]
-            if "[tool.uv.workspace]" in manifests:
-                words.append("--all-packages")
             return shlex.join([*row["setup"].split(), *words])
         if extras:
             words += ["-e", f".[{','.join(extras)}]"]
-        elif _says(PACKAGE, manifests):
+        elif _says(TABLE["package"], self._text("/pyproject.toml") + old):
             words += ["-e", "."]
-        requirements = []
+        requirements = ""
         for name in self._find("/*requirements*.txt", "/requirements/*.txt"):
             if name == "requirements.txt" or _says(TABLE["development"], name):
                 words += ["-r", name]
-                requirements.append(f"/{name}")
+                requirements += self._text(f"/{name}")
         tests = self.rows.get("tests", {}).get("checks")
-        if "pytest" in str(tests) and not _says("^pytest", self._text(*requirements)):
+        if "pytest" in str(tests) and not _says("^pytest", requirements):
             words.append("pytest")
-        if not words:
-            return ""
-        newer = f"{PIP} 'pip>=25.1' && " if groups else ""  # it knows --group
-        return f"{row['setup']} && {newer}{PIP} {shlex.join(words)}"
+        return f"{row['setup']} {shlex.join(words)}" if words else ""
 
-    def _for_tests(self, *keys: str) -> list[str]:
+    def _for_tests(self, keys: str) -> list[str]:
         """Those of the extras or groups at `keys` of pyproject.toml that tests need:
         their names say so, or tox or CI install them."""
-        shown = self._text("/tox.ini", "/.github/workflows/*", "/.gitlab-ci.yml")
         names = []
-        for name in _members(tomllib.loads, self._text("/pyproject.toml"), *keys):
+        for name in _members(tomllib.loads, self._text("/pyproject.toml"), keys):
             used = TABLE["used"].replace("NAME", re.escape(name))
-            if _says(TABLE["development"], name) or _says(used, shown):
+            if _says(TABLE["development"], name) or _says(used, self.ci):
                 names.append(name)
         return names
 
-    def checks(self, setup: str) -> list[Check]:
-        """What checks it, in the environment that `setup` makes. A check that reports
-        single tests has the name of the command that does not."""
+    # ------------------------------------------------------------ checks
+
+    def checks(self, setup: str) -> list[Any]:
+        """What checks it, as a plan has it, in the environment that `setup` makes."""
         python = self.rows.get("python", {}).get("run", "")
         if ".venv" in setup and python == "python3":  # cron activates none
             python = ".venv/bin/python"
-        found: dict[str, Check] = {}
+        found: list[Any] = []
         for kind, row in self.rows.items():
-            checks = []
             if kind == "node":
-                for name, wanted in TABLE["scripts"].items():
-                    if _says(wanted, self.scripts.get(name, "")):
-                        checks += self._script(name, row)
-            elif (kind != "tests" or python) and not _says(
-                row["unless"], "\n".join(found)
-            ):
+                found += self._scripts(row)
+            elif not _says(row["unless"], str(found)) and (kind != "tests" or python):
                 for command in row["checks"]:
                     command = command.replace("{python}", python)
-                    checks.append(self._check(command, command))
-            for check in checks:
-                found[check.name] = check
-        return list(found.values())
+                    found.append(self._check(command, command))
+        return found
 
-    def _script(self, name: str, row: Json, seen: tuple[str, ...] = ()) -> list[Check]:
-        """The checks of a script of package.json: one for each of its commands, if
-        these are scripts or programs of the project, else one for all."""
-        whole = f"{row['run']} {name}"
-        if whole == "npm run test":
-            whole = "npm test"
-        steps = []
-        for script in (f"pre{name}", name, f"post{name}"):
-            if script in self.scripts:
-                steps += self.scripts[script].split(" && ")
+    def _scripts(self, row: Json) -> list[Any]:
+        """The scripts of package.json that are checks, and that CI runs."""
+        checks: list[Any] = []
+        for name, wanted in TABLE["scripts"].items():
+            is_check = _says(wanted, self.scripts.get(name, ""))
+            if is_check and (name == "test" or self._runs_in_ci(name)):
+                for check in self._script(name, row):
+                    if check not in checks:
+                        checks.append(check)
+        return checks
+
+    def _script(self, name: str, row: Json, seen: tuple[str, ...] = ()) -> list[Any]:
+        """The checks of a script: one for each of its commands, if these are scripts or
+        programs of the project, else one for all."""
+        steps = self.scripts[name].split(" && ")
+        starts = ""  # what it starts in the end
+        if len(steps) == 1 and not SHELL.search(steps[0]):
+            starts = steps[0]
+        command = f"{row['run']} {name}"
+        if command == "npm run test":
+            command = "npm test"
+        whole = [self._check(command, starts)]
+        if f"pre{name}" in self.scripts:
+            return whole
         found = []
         for step in steps:
-            program = step.partition(" ")[0]
-            package = program.replace("tsc", "typescript")
             call = CALL.fullmatch(step)
             if call and call[1] in self.scripts and call[1] not in seen:
                 found += self._script(call[1], row, (*seen, name))
-            elif _says("[&|;<>`$()]", step):  # more than a command with words
-                return [self._check(whole, "")]
-            elif len(steps) == 1:
-                found.append(self._check(whole, step))
-            elif program == "node":
-                found.append(self._check(step, step))
-            elif f'{package}":' in self.manifest:
-                found.append(self._check(f"{row['exec']} {step}", step))
-            else:
-                return [self._check(whole, "")]
+                continue
+            command = STARTER.sub("", step)
+            program = command.partition(" ")[0]
+            package = program.replace("tsc", "typescript")
+            bought = _says(rf'["/]{re.escape(package)}":', self.manifest)
+            is_known = program == "node" or bought
+            if starts or not is_known or SHELL.search(step):
+                return whole
+            if _says(TABLE["builds"], program):
+                return whole
+            if _says(TABLE["needs a build"], program):
+                continue
+            if program != "node":
+                step = f"{row['exec']} {command}"
+            found.append(self._check(step, command))
         return found
 
-    def _check(self, command: str, starts: str) -> Check:
-        """A check. What it `starts` in the end says how it reports single tests."""
+    def _check(self, command: str, starts: str) -> Any:
+        """A check as a plan has it. What it `starts` in the end says how it reports
+        single tests; then its name is the command that does not."""
         name = self._here(command)
         if command.startswith("npm "):
             command += " --"
@@ -200,15 +229,15 @@ class Project:
             match = re.search(row["words"], starts)
             if match and row["needs"] in self.manifest:
                 run = match.expand(row["run"]).replace("{command}", command)
-                return Check(name, self._here(run), results="junit")
-        return Check(name, name)
+                return {"name": name, "run": self._here(run), "results": "junit"}
+        return name
+
+    # ------------------------------------------------------------ files
 
     def _runners(self) -> list[Json]:
         """The rows of the programs that its checks start."""
-        commands = [check.command for check in self.checks("")]
-        text = "\n".join([*commands, self.manifest])
-        rows = TABLE["runners"]
-        return [row for row in rows if _says(rf"(?<![\w-])({row['name']})\b", text)]
+        text = f"{self.checks('')}\n{self.manifest}"
+        return [row for row in TABLE["runners"] if _says(row["words"], text)]
 
     @property
     def keep(self) -> list[str]:
@@ -229,7 +258,7 @@ class Project:
         for row in self._runners():
             found += row.get("protect", [])
         found += [pattern for pattern in TABLE["beside tests"] if self._find(pattern)]
-        return [self._from_top(pattern) for pattern in dict.fromkeys(found)]
+        return [self._from_top(pattern) for pattern in found]
 
     def _here(self, command: str) -> str:
         """A command as it runs from the top of a checkout."""
@@ -244,44 +273,40 @@ class Project:
         return pattern
 
 
+def _says(expression: str, text: str) -> bool:
+    """Whether an expression, which sees lines, finds something."""
+    return re.search(expression, text, re.MULTILINE) is not None
+
+
+def _members(read: Callable[[str], Json], text: str, keys: str) -> dict[str, str]:
+    """The object at `keys`, with dots, of a JSON or TOML text; empty where there is
+    none."""
+    try:
+        found = read(text)
+        for key in keys.split("."):
+            found = found[key]
+        return {key: str(value) for key, value in found.items()}
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return {}
+
+
 def setup_hint(output: str, exit_status: int | None, root: Path) -> Finding | None:
     """A finding if a red check lacks what a setup could install: an error, but a
     warning for a module that no manifest names, as a task may be about to make it."""
     if exit_status not in (126, 127) and not _says(TABLE["missing"], output):
         return None
     project = Project(root)
-    if not project.setup:
+    setup = project.setup
+    if not setup:
         return None
+    run = setup["run"] if isinstance(setup, dict) else setup
     level = "error"
     module = re.search(TABLE["missing module"], output)
-    manifests = project._text(*project.setup.when).replace("_", "-").lower()
+    manifests = project._text("/*").replace("_", "-").lower()
     if module and module[1].replace("_", "-").lower() not in manifests:
         level = "warning"
-    adds = f'"setup": {json.dumps(project.setup.run, ensure_ascii=False)} in the plan'
-    said = f"a program or a module is missing; {adds} installs what this project names"
-    return level, said
-
-
-def as_json(found: Setup | Check) -> Any:
-    """A setup or a check as a plan has it."""
-    if isinstance(found, Setup) and found.when:
-        return {"run": found.run, "when": list(found.when)}
-    if isinstance(found, Check) and found.results:
-        return {"name": found.name, "run": found.run, "results": found.results}
-    return found.run
-
-
-def _says(expression: str, text: str) -> bool:
-    """Whether an expression, which sees lines, finds something."""
-    return re.search(expression, text, re.MULTILINE) is not None
-
-
-def _members(read: Callable[[str], Json], text: str, *keys: str) -> dict[str, str]:
-    """The object at `keys` of a JSON or TOML text; empty where there is none."""
-    try:
-        found = read(text)
-        for key in keys:
-            found = found[key]
-        return {key: str(value) for key, value in found.items()}
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-        return {}
+    adds = f'"setup": {json.dumps(run, ensure_ascii=False)} in the plan'
+    return (
+        level,
+        f"a program or a module is missing; {adds} installs what this project names",
+    )

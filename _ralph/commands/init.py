@@ -9,12 +9,12 @@ from pathlib import Path
 
 from _ralph import text
 from _ralph.agents.prompt import render_prompt
-from _ralph.commands.detect import Project, as_json
+from _ralph.commands.detect import Project
 from _ralph.errors import BadInput
 from _ralph.files import read_regular, resource
 from _ralph.git import patterns
 from _ralph.git.git import git
-from _ralph.model import Json, Plan, Setup
+from _ralph.model import Json, Plan
 from _ralph.state import edit, jsontext, prd
 from _ralph.state.layout import locate, own_branch
 from _ralph.state.options import is_starter, starter
@@ -22,7 +22,8 @@ from _ralph.state.summary import command_line
 
 INCLUDE = ".worktreeinclude"
 SETTINGS = (".env", ".mcp.json", "CLAUDE.local.md")
-"""What agents and checks read, and many projects do not commit; and .claude/."""
+"""What agents and checks read, and many projects do not commit."""
+AGENTS_FOLDERS = (".claude", ".codex", ".gemini")
 EXAMPLES = (".example", ".sample", ".template", ".dist")
 
 
@@ -48,7 +49,8 @@ def write_starters(path: Path) -> list[str]:
     else:
         paths.rulebook.write_text(_rules(plan), encoding="utf-8")
         done.append("wrote AGENTS.md, the rules for every attempt; edit it as you like")
-    done.append(_ignore_scratch(root / ".gitignore"))
+    if _add_line(root / ".gitignore", ".ralph/"):
+        done.append("added .ralph/ to .gitignore")
     settings = local_settings(root)
     if settings and not (root / INCLUDE).exists():
         (root / INCLUDE).write_text("\n".join([*settings, ""]), encoding="utf-8")
@@ -97,39 +99,36 @@ def _write_plan(path: Path, project: Project) -> list[str]:
     if not path.exists():
         name = text.one_line(path.parent.resolve().name)
         plan = prd.read(jsontext.dump(starter() | {"project": name}), path)
-        found = _found(project, plan, project.setup)
+        found = _found(project, plan)
+        found.setdefault("checks", [])
         top = plan.top | found
         top["userStories"] = top.pop("userStories")  # last
         path.write_text(jsontext.dump(top, "  ") + "\n", encoding="utf-8")
         return [f"wrote {path}", *_in_words(found)]
     plan = prd.load(path)
-    setup = plan.setup if "setup" in plan.top else project.setup
-    lacking = _found(project, plan, setup)
-    for key in list(lacking):
-        answered = key in plan.top
-        if key == "checks":
-            answered = _can_be_proved(plan) or not lacking[key]
-        if answered:
-            del lacking[key]
-    if not lacking or plan.list_key is None:
+    found = _found(project, plan)
+    if not found or plan.list_key is None:
         return [f"{path} already exists; left as it is"]
-    edit.apply(plan, lambda now: edit.set_members(now, lacking))
-    return [f"added to {path}, and changed nothing else", *_in_words(lacking)]
+    edit.apply(plan, lambda now: edit.set_members(now, found))
+    return [f"added to {path}, and changed nothing else", *_in_words(found)]
 
 
-def _found(project: Project, plan: Plan, setup: Setup | None) -> Json:
-    """What a plan says about the project, with checks for this `setup`."""
+def _found(project: Project, plan: Plan) -> Json:
+    """What a plan does not say about the project."""
     found: Json = {}
     if not plan.branch and not (plan.path.parent / "progress.txt").exists():
         found["branchName"] = own_branch(plan)  # earlier runs stay this plan's
-    if setup:
-        found["setup"] = as_json(setup)
-    if project.keep and (not setup or setup.when):  # else nothing could stay
+    setup = plan.top.get("setup", project.setup)
+    found["setup"] = setup
+    if not setup or isinstance(setup, dict):  # else nothing could stay
         found["keep"] = project.keep
-    checks = project.checks(setup.run if setup else "")
-    found["checks"] = [as_json(check) for check in checks]
-    if project.protect:
-        found["protect"] = project.protect
+    if not _can_be_proved(plan):
+        found["checks"] = project.checks(str(setup))
+    found["protect"] = project.protect
+    for key, value in list(found.items()):
+        is_new = key not in plan.top or key == "checks"
+        if not value or not is_new:
+            del found[key]
     return found
 
 
@@ -137,9 +136,8 @@ def _in_words(found: Json) -> list[str]:
     """A line for each key: `  checks: npm run lint, npm test`."""
     lines = []
     for key, value in found.items():
-        entries = value if isinstance(value, list) else [value]
         names = []
-        for entry in entries:
+        for entry in value if isinstance(value, list) else [value]:
             if isinstance(entry, dict):
                 entry = entry.get("name", entry["run"])
             names.append(entry)
@@ -151,40 +149,37 @@ def _rules(plan: Plan) -> str:
     """AGENTS.md with the setup and the checks of a plan."""
     commands = []
     for check in plan.checks:
-        command = check.command
-        if check.results:  # its name is the plain command
-            command = check.name
-        commands.append(command)
+        # with results, its name is the plain command
+        commands.append(check.name if check.results else check.command)
     values = {"setup": plan.setup and plan.setup.run, "checks": commands}
     return render_prompt(resource("templates/AGENTS.md"), values)
 
 
-def _ignore_scratch(path: Path) -> str:
+def _add_line(path: Path, line: str) -> bool:
+    """Add a line at the end of a file; False if it is in there."""
     there = path.read_text("utf-8", "surrogateescape") if path.exists() else ""
-    if ".ralph/" in there.splitlines():
-        return ".gitignore lists .ralph/ already"
+    if line in there.splitlines():
+        return False
     if there and not there.endswith("\n"):
         there += "\n"
-    path.write_text(there + ".ralph/\n", "utf-8", "surrogateescape")
-    return "added .ralph/ to .gitignore"
+    path.write_text(f"{there}{line}\n", "utf-8", "surrogateescape")
+    return True
 
 
 def local_settings(root: Path) -> list[str]:
     """What agents and checks read, git ignores, and .worktreeinclude does not name, as
     lines for that file."""
-    words = ("ls-files", "-oiz", "--directory", "--exclude-standard")
     lines = set()
+    words = ("ls-files", "-oiz", "--directory", "--exclude-standard")
     for path in git(root, *words, check=False).split("\0"):
         folder, _, name = path.rpartition("/")
-        if folder == ".claude":
+        if folder in AGENTS_FOLDERS:
             inside = [name] if name else os.listdir(root / folder)
             lines |= {f"{folder}/{one}" for one in inside if one != "worktrees"}
         elif name.startswith(SETTINGS) and not name.endswith(EXAMPLES):
             lines.add(name)
-    named = (
-        (read_regular(root / INCLUDE) or b"").decode("utf-8", "replace").splitlines()
-    )
-    return sorted(lines - patterns.matching(named, lines))
+    named = (read_regular(root / INCLUDE) or b"").decode("utf-8", "replace")
+    return sorted(lines - patterns.matching(named.splitlines(), lines))
 
 
 def _can_be_proved(plan: Plan) -> bool:
@@ -194,35 +189,36 @@ def _can_be_proved(plan: Plan) -> bool:
 def next_steps(path: Path) -> list[str]:
     """What to do now, then the commands that follow."""
     plan = prd.load(path)
-    first = ""
-    if is_starter(plan):
-        first = (
-            f"next: edit {path}: the tasks, and the checks that prove them. Or write "
-            "what you want into brief.md, and after the commit: ralph plan brief.md"
-        )
-    elif not _can_be_proved(plan):
-        where = f"{path}" if plan.list_key else f"the tasks of {path}"
-        first = f'next: name the commands that prove the work under "checks" in {where}'
     commands = [
         *_git_steps(path),
         command_line("doctor", path),
         command_line("run", path),
     ]
-    if first:
-        return [first, f"then: {'; '.join(commands)}"]
-    return [f"next: {'; '.join(commands)}"]
+    then = "; ".join(commands)
+    if is_starter(plan):
+        return [
+            f"next: edit {path}: the tasks, and the checks that prove them. Or write "
+            f"what you want into brief.md, and after the commit: ralph plan brief.md",
+            f"then: {then}",
+        ]
+    if not _can_be_proved(plan):
+        where = f"{path}" if plan.list_key else f"the tasks of {path}"
+        return [
+            f'next: name the commands that prove the work under "checks" in {where}',
+            f"then: {then}",
+        ]
+    return [f"next: {then}"]
 
 
 def _git_steps(path: Path) -> list[str]:
-    """The commands that commit the plan, where that is not done."""
-    folder = path.parent
+    """The command that commits the plan, where that is not done."""
+    folder, root = path.parent, locate(path).root
     command = "git" if folder == Path() else f"git -C {shlex.quote(str(folder))}"
-    root = locate(path).root
     if not git(root, "rev-parse", "-q", "--verify", "HEAD", check=False):
         return [f"{command} add -A && {command} commit -m start"]
-    beside = ("AGENTS.md", ".gitignore", INCLUDE)
-    names = [os.path.relpath(root / name, folder.resolve()) for name in beside]
-    names.insert(0, path.name)
+    names = [path.name]
+    for name in ("AGENTS.md", ".gitignore", INCLUDE):
+        names.append(os.path.relpath(root / name, folder.resolve()))
     words = ("ls-files", "-omz", "--exclude-standard", "--")
     changed = git(folder, *words, *names).split("\0")
     names = [name for name in names if name in changed]

@@ -4,34 +4,61 @@ next."""
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 
 from _ralph.commands.detect import Project
-from _ralph.commands.init import local_settings, write_starters
+from _ralph.commands.init import local_settings
 from _ralph.git import patterns
 from tests.conftest import Repo
 
-PROGRAMS = ["bun", "bundle", "cargo", "composer", "ctest", "deno", "dotnet", "go", "golangci-lint", "gradle", "java", "make", "mix", "mvn", "npm", "pdm", "php", "pipenv", "pnpm", "poetry", "pre-commit", "python3", "ruby", "swift", "uv", "yarn"]  # fmt: skip
+PROGRAMS = [
+    "bun",
+    "bundle",
+    "cargo",
+    "composer",
+    "ctest",
+    "deno",
+    "dotnet",
+    "go",
+    "golangci-lint",
+    "gradle",
+    "java",
+    "make",
+    "mix",
+    "mvn",
+    "npm",
+    "php",
+    "pipenv",
+    "pnpm",
+    "poetry",
+    "pre-commit",
+    "python3",
+    "ruby",
+    "swift",
+    "uv",
+    "yarn",
+]
 PROJECT = '[build-system]\nrequires = ["hatchling"]\n[project]\nname = "x"\n'
-DEPS = f'{PROJECT}dependencies = ["click"]\n'
 EXTRA = "[project.optional-dependencies]\n"
 GROUP = "[dependency-groups]\n"
 UNIT = "import unittest\n"
-UV = '[[package]]\nname = "pytest"\n'
 VENV = "python3 -m venv .venv && .venv/bin/pip install -q"
 GROUPS = f"{VENV} 'pip>=25.1' && .venv/bin/pip install -q"
 PYTEST = ".venv/bin/python -m pytest -q"
+UV = {"uv.lock": "version = 1\n"}
 NPM = {"package-lock.json": "{}"}
 BUNDLE = "bundle config set --local path vendor/bundle && bundle install"
-DEV = {"vitest": "3", "eslint": "9", "typescript": "5"}
+DEV = {"vitest": "3", "eslint": "9", "typescript": "5", "publint": "0", "rimraf": "6"}
+CI = ".github/workflows/ci.yml"
+Files = str | dict[str, str]
 
 
 def package(test: str = "vitest run", **named: object) -> str:
@@ -40,158 +67,142 @@ def package(test: str = "vitest run", **named: object) -> str:
 
 
 def scripts(**named: str) -> dict[str, str]:
-    """The file of a project with these scripts."""
-    return {
-        "package.json": json.dumps({"scripts": named, "devDependencies": DEV}),
-        **NPM,
+    """The files of a project with these scripts."""
+    return NPM | {
+        "package.json": json.dumps({"scripts": named, "devDependencies": DEV})
     }
 
 
-def lay(root: Path, files: dict[str, str]) -> Path:
-    """A repository with these files."""
+def lay(root: Path, files: Files) -> Path:
+    """A repository with these files, or empty ones of these names."""
     subprocess.run(["git", "init", "-q", root], check=True)
+    if isinstance(files, str):
+        files = dict.fromkeys(files.split(), "")
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(content)
     return root
 
 
-def only(folder: Path, monkeypatch: pytest.MonkeyPatch, programs: list[str]) -> None:
-    """A PATH with git and these programs alone."""
-    (folder / "bin").mkdir()
-    (folder / "bin/git").symlink_to(str(shutil.which("git")))
-    for name in programs:
-        (folder / "bin" / name).write_text("#!/bin/sh\n")
-        (folder / "bin" / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder / "bin"))
+@pytest.fixture
+def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The bin folder of a PATH with git and `PROGRAMS` alone, which do nothing."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "git").symlink_to(str(shutil.which("git")))
+    for name in PROGRAMS:
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
 
 
-# A project, its setup, and its checks. Of the 95 that version 0.3 was made for, these
-# are not found any more: linters that only tox or a workflow names, `test:ci`,
-# create-react-app, and pnpm or yarn without a lock file.
-PROJECTS: dict[str, tuple[dict[str, str], str, list[str]]] = {
-    "nothing": ({"README.md": "# x"}, "", []),
-    "pytest in its tests only": ({"tests/test_a.py": "import pytest\n"}, f"{VENV} pytest", [PYTEST]),
-    "tests at the top": ({"test_a.py": "def test_a(): ..."}, f"{VENV} pytest", [PYTEST]),
-    "one file of tests": ({"setup.py": "setup()", "test.py": UNIT}, f"{VENV} -e . pytest", [f"{PYTEST} test.py"]),
-    "unittest at the top": ({"test_a.py": UNIT}, "", ["python3 -m unittest discover"]),
-    "unittest in a package": ({"tests/__init__.py": "", "tests/test_a.py": UNIT}, "", ["python3 -m unittest discover"]),
-    "unittest in a folder": ({"tests/test_a.py": UNIT}, "", ["python3 -m unittest discover -s tests"]),
-    "unittest and a dependency": ({"pyproject.toml": DEPS, "tests/test_a.py": UNIT}, f"{VENV} -e .", [".venv/bin/python -m unittest discover -s tests"]),
-    "unittest and pytest": ({"test_a.py": UNIT, "test_b.py": "import pytest"}, f"{VENV} pytest", [PYTEST]),
-    "a src layout": ({"pyproject.toml": PROJECT, "src/x/__init__.py": "", "tests/test_a.py": ""}, f"{VENV} -e . pytest", [PYTEST]),
-    "an extra for tests": ({"pyproject.toml": f'{DEPS}{EXTRA}docs = ["sphinx"]\ntest = ["x"]\n', "test_a.py": ""}, f"{VENV} -e '.[test]' pytest", [PYTEST]),
-    "an extra, dotted": ({"pyproject.toml": f'{DEPS}optional-dependencies.tests = ["pytest"]\n'}, f"{VENV} -e '.[tests]' pytest", [PYTEST]),
-    "extras of tox": ({"pyproject.toml": f'{DEPS}{EXTRA}socks = []\nhttp2 = []\ndocs = []\n', "tox.ini": "[testenv]\ndeps = pytest\nextras =\n  socks\n  http2\n"}, f"{VENV} -e '.[socks,http2]' pytest", [PYTEST]),
-    "an extra of a workflow": ({"pyproject.toml": f'{DEPS}{EXTRA}ci = ["pytest"]\n', ".github/workflows/a.yml": 'run: pip install -e ".[ci]"\n'}, f"{VENV} -e '.[ci]' pytest", [PYTEST]),
-    "a group for tests": ({"pyproject.toml": f'{DEPS}{GROUP}dev = ["pytest"]\n'}, f"{GROUPS} --group dev -e . pytest", [PYTEST]),
-    "groups without a package": ({"pyproject.toml": f'{GROUP}docs = ["sphinx"]\ntests = ["pytest"]\n'}, f"{GROUPS} --group tests pytest", [PYTEST]),
-    "setup.py": ({"setup.py": 'setup(extras_require={"dev": ["pytest"], "x": []})'}, f"{VENV} -e '.[dev]' pytest", [PYTEST]),
-    "setup.cfg": ({"setup.py": "", "setup.cfg": "[options]\n[options.extras_require]\ntests =\n  pytest\n[tool:pytest]\ntestpaths =\n  a\n"}, f"{VENV} -e '.[tests]' pytest", [PYTEST]),
-    "requirements": ({"requirements.txt": "flask\npytest\n", "tests/test_a.py": ""}, f"{VENV} -r requirements.txt", [PYTEST]),
-    "requirements without pytest": ({"requirements.txt": "flask\n", "tests/test_a.py": ""}, f"{VENV} -r requirements.txt pytest", [PYTEST]),
-    "requirements of two kinds": ({"requirements.txt": "flask\n", "requirements-dev.txt": "pytest==8\n", "requirements-docs.txt": ""}, f"{VENV} -r requirements-dev.txt -r requirements.txt", [PYTEST]),
-    "requirements in a folder": ({"requirements/base.txt": "flask\n", "requirements/test.txt": "-r base.txt\npytest\n"}, f"{VENV} -r requirements/test.txt", [PYTEST]),
-    "all in pyproject": ({"pyproject.toml": "[tool.pytest.ini_options]\n[tool.ruff]\n[tool.mypy]\n"}, f"{VENV} pytest", [PYTEST]),
-    "linters that nothing runs": ({"pyproject.toml": "[tool.mypy]\n[tool.ruff]\n"}, "", []),
-    "files of their own": ({"pytest.ini": "[pytest]", "ruff.toml": "", "mypy.ini": ""}, f"{VENV} pytest", [PYTEST]),
-    "a pyproject that is broken": ({"pyproject.toml": "[tool.pytest"}, f"{VENV} pytest", [PYTEST]),
-    "a pyproject of another shape": ({"pyproject.toml": "project = 1\ntool = 2\ndependency-groups = 'pytest'\n"}, f"{VENV} pytest", [PYTEST]),
-    "uv": ({"pyproject.toml": f"{GROUP}dev = ['pytest']", "uv.lock": UV}, "uv sync --locked --group dev", ["uv run python -m pytest -q"]),
-    "uv, another group and an extra": ({"pyproject.toml": f'{DEPS}{EXTRA}dev = ["x"]\n{GROUP}docs = ["x"]\ntest = ["pytest"]\n', "uv.lock": UV}, "uv sync --locked --group test --extra dev", ["uv run python -m pytest -q"]),
-    "uv, the older list": ({"pyproject.toml": '[tool.uv]\ndev-dependencies = ["pytest"]\n', "uv.lock": UV}, "uv sync --locked", ["uv run python -m pytest -q"]),
-    "uv, unittest": ({"pyproject.toml": DEPS, "uv.lock": "", "test_a.py": UNIT}, "uv sync --locked", ["uv run python -m unittest discover"]),
-    "uv, a workspace": ({"pyproject.toml": f'{GROUP}dev = ["pytest"]\n[tool.uv.workspace]\n', "uv.lock": UV}, "uv sync --locked --group dev --all-packages", ["uv run python -m pytest -q"]),
-    "poetry": ({"pyproject.toml": "[tool.poetry.group.dev.dependencies]\npytest = '*'", "poetry.lock": UV}, "poetry install --with dev", ["poetry run python -m pytest -q"]),
-    "poetry, a group that is optional": ({"pyproject.toml": "[tool.poetry.group.test]\noptional = true\n[tool.poetry.group.test.dependencies]\npytest = '*'", "poetry.lock": UV}, "poetry install --with test", ["poetry run python -m pytest -q"]),
-    "pdm": ({"pyproject.toml": f'{DEPS}{EXTRA}test = ["pytest"]\n', "pdm.lock": UV}, "pdm sync -G test", ["pdm run python -m pytest -q"]),
-    "pipenv": ({"Pipfile": "", "Pipfile.lock": '{"develop": {"pytest": {}}}', "test_a.py": ""}, "pipenv sync --dev", ["pipenv run python -m pytest -q"]),
-    "a .venv": ({"pyproject.toml": "[tool.pytest.ini_options]\n", ".venv/bin/pytest": ""}, f"{VENV} pytest", [PYTEST]),
-    "poetry's groups without its lock": ({"pyproject.toml": f"{PROJECT}dependencies = []\n[tool.poetry.group.dev.dependencies]\npytest = '*'"}, f"{VENV} -e . pytest", [PYTEST]),
-    "pre-commit": ({".pre-commit-config.yaml": "", "requirements.txt": "pytest\n"}, f"{VENV} -r requirements.txt", [PYTEST, "pre-commit run --all-files"]),
-    "pre-commit, elsewhere": ({".pre-commit-config.yaml": "", "go.mod": ""}, "", ["pre-commit run --all-files", "go test ./..."]),
-    "linters of a workflow": ({".github/workflows/ci.yml": "- run: ruff check .\n", "requirements.txt": "pytest\n"}, f"{VENV} -r requirements.txt", [PYTEST]),
-    "django": ({"manage.py": "", "shop/tests.py": ""}, "", ["python3 manage.py test"]),
-    "django with requirements": ({"manage.py": "", "requirements.txt": "django\n"}, f"{VENV} -r requirements.txt", [".venv/bin/python manage.py test"]),
-    "django with pytest": ({"manage.py": "", "pytest.ini": "[pytest]"}, f"{VENV} pytest", [PYTEST]),
-    "npm": (scripts(build="vite build", typecheck="tsc --noEmit", lint="eslint .", test="vitest run"), "npm ci", ["npm run typecheck", "npm run lint", "npm test"]),
-    "npm, the older lock": ({"package.json": package(), "npm-shrinkwrap.json": "{}"}, "npm ci", ["npm test"]),
-    "npm, a build that tests need": (scripts(test="vitest run", lint="eslint .", build="tsc -b"), "npm ci", ["npm run build", "npm run lint", "npm test"]),
-    "npm, workspaces": ({"package.json": '{"workspaces": ["a"]}', **NPM}, "npm ci", []),
-    "npm, no lock": ({"package.json": package()}, "npm install --no-package-lock", ["npm test"]),
-    "npm, no dependencies": ({"package.json": '{"scripts": {"test": "node a.js"}}'}, "", ["npm test"]),
-    "npm, the test that npm init writes": (scripts(test='echo "Error: no test specified" && exit 1'), "npm ci", []),
-    "npm, a test that never ends": (scripts(test="jest --watch", lint="eslint ."), "npm ci", ["npm run lint"]),
-    "npm, check is something else": (scripts(check="svelte-check", test="vitest run"), "npm ci", ["npm run check", "npm test"]),
-    "npm, check is all of them": (scripts(check="npm run lint && npm test", test="jest"), "npm ci", ["npm test"]),
-    "npm, a test of other scripts": (scripts(test="npm run lint && npm run unit", lint="eslint .", unit="vitest run"), "npm ci", ["npm run lint", "npm run unit"]),
-    "npm, a test of programs": (scripts(test="eslint . && tsc && node a.js"), "npm ci", ["npx eslint .", "npx tsc", "node a.js"]),
-    "npm, a test with one before": (scripts(pretest="npm run lint", lint="eslint .", test="vitest run"), "npm ci", ["npm run lint", "npx vitest run"]),
-    "npm, a test for the shell": (scripts(test="cd a && vitest run", lint="eslint . | cat && tsc"), "npm ci", ["npm run lint", "npm test"]),
-    "npm, a test of itself": (scripts(test="npm test"), "npm ci", ["npm test"]),
-    "pnpm": ({"package.json": package("pnpm lint && vitest run", packageManager="pnpm@10"), "pnpm-lock.yaml": ""}, "pnpm install --frozen-lockfile", ["pnpm run test"]),
-    "pnpm, a workspace": ({"package.json": "{}", "pnpm-lock.yaml": "", "pnpm-workspace.yaml": ""}, "pnpm install --frozen-lockfile", []),
-    "pnpm, no lock": ({"package.json": package(packageManager="pnpm@9.1.0")}, "", []),
-    "yarn": ({"package.json": package(), "yarn.lock": "__metadata:\n  version: 8\n"}, "yarn install --immutable", ["yarn run test"]),
-    "yarn 1": ({"package.json": package(), "yarn.lock": "# yarn lockfile v1\n"}, "yarn install --frozen-lockfile", ["yarn run test"]),
-    "bun": ({"package.json": package(), "bun.lock": ""}, "bun install --frozen-lockfile", ["bun run test"]),
-    "a package manager that nobody knows": ({"package.json": package(packageManager="rm -rf@1"), **NPM}, "npm ci", ["npm test"]),
-    "package.json that is broken": ({"package.json": "{"}, "", []),
-    "package.json of another shape": ({"package.json": '["x"]'}, "", []),
-    "package.json with odd scripts": ({"package.json": '{"scripts": ["x"], "dependencies": []}'}, "", []),
-    "rust": ({"Cargo.toml": "[package]", "Cargo.lock": ""}, "", ["cargo test"]),
-    "rust, a workspace": ({"Cargo.toml": "[workspace]\nmembers = ['a']\n", "a/src/lib.rs": ""}, "", ["cargo test"]),
-    "rust and a Makefile": ({"Cargo.toml": "[package]", "Makefile": "test:\n\tcargo test\nlint:\n\tcargo clippy\n"}, "", ["cargo test", "make lint"]),
-    "go": ({"go.mod": "module x", ".golangci.yml": ""}, "", ["go test ./...", "golangci-lint run"]),
-    "gradle": ({"gradlew": "", "build.gradle.kts": ""}, "", ["./gradlew check"]),
-    "gradle without a wrapper": ({"build.gradle": ""}, "", ["gradle check"]),
-    "maven": ({"pom.xml": ""}, "", ["mvn -q verify"]),
-    "dotnet": ({"shop.sln": "", "shop.csproj": ""}, "", ["dotnet test"]),
-    "elixir": ({"mix.exs": "defp deps, do: []"}, "", ["mix test"]),
-    "elixir, dependencies": ({"mix.exs": 'defp deps do\n[{:jason, "~> 1.4"}]\n'}, "mix deps.get", ["mix test"]),
-    "ruby": ({".rspec": "--require x\n", "Gemfile": "source 'x'\ngem 'x'\n", "Rakefile": ""}, BUNDLE, ["bundle exec rspec"]),
-    "ruby, rspec in the Gemfile": ({"Gemfile": "gem 'rspec-rails'\n"}, BUNDLE, ["bundle exec rspec"]),
-    "rails": ({"bin/rails": "", "Rakefile": ""}, "", ["bin/rails test"]),
-    "php": ({"phpunit.xml.dist": "", "composer.json": '{"require-dev": {"phpunit/phpunit": "*"}}'}, "composer install", ["vendor/bin/phpunit"]),
-    "cmake": ({"CMakeLists.txt": "enable_testing()\n"}, "", ["cmake -B build", "cmake --build build", "ctest --test-dir build"]),
-    "cmake without tests": ({"CMakeLists.txt": "project(x)\n"}, "", []),
-    "deno": ({"deno.jsonc": ""}, "", ["deno test"]),
-    "only a Makefile": ({"Makefile": ".PHONY: test lint\nlint:\n\ttrue\ntest: lint\n\ttrue\n"}, "", ["make lint", "make test"]),
-    "a Makefile with check alone": ({"Makefile": "check: build\n\t./run\n"}, "", ["make check"]),
-    "a Makefile with check for all": ({"Makefile": "test:\n\ttrue\ncheck: test\n"}, "", ["make test"]),
-    "a Makefile of variables": ({"Makefile": "test := x\nlint = y\ntest-all:\n\ttrue\nmy-lint:\n\ttrue\n"}, "", []),
-    "a Makefile, two targets a rule": ({"Makefile": "lint test:\n\ttrue\n"}, "", ["make lint", "make test"]),
-    "a Makefile beside npm": ({**scripts(test="jest"), "Makefile": "test:\n\tnpm test\ntypecheck:\n\tnpx tsc\n"}, "npm ci", ["npm test", "make typecheck"]),
-    "two languages": ({"pyproject.toml": DEPS, "test_a.py": "", "package.json": package(), **NPM, "go.mod": ""}, f"{VENV} -e . pytest && npm ci", [PYTEST, "npm test", "go test ./..."]),
+def found(project: Project) -> tuple[str, list[str], list[str]]:
+    """The command of setup, the names of the checks, and their commands."""
+    setup = project.setup
+    run = setup["run"] if isinstance(setup, dict) else setup or ""
+    checks: list[Any] = project.checks(run)
+    whole = [
+        check if isinstance(check, dict) else {"name": check, "run": check}
+        for check in checks
+    ]
+    return run, [check["name"] for check in whole], [check["run"] for check in whole]
+
+
+# A project, its setup, and its checks.
+PROJECTS: dict[str, tuple[Files, str, str]] = {
+    "nothing": ("README.md", "", ""),
+    "tests alone": ("tests/test_a.py", f"{VENV} pytest", PYTEST),
+    "one file of tests": ("setup.py test.py", f"{VENV} pytest", f"{PYTEST} test.py"),
+    "unittest": ({"test_a.py": UNIT}, "", "python3 -m unittest discover"),
+    "unittest in a package": ({"tests/__init__.py": "", "tests/test_a.py": UNIT}, "", "python3 -m unittest discover"),
+    "unittest in a folder": ({"tests/test_a.py": UNIT}, "", "python3 -m unittest discover -s tests"),
+    "unittest and pytest": ({"test_a.py": UNIT, "test_b.py": "import pytest"}, f"{VENV} pytest", PYTEST),
+    "a package": ({"pyproject.toml": PROJECT, "tests/test_a.py": ""}, f"{VENV} -e . pytest", PYTEST),
+    "an extra for tests": ({"pyproject.toml": f'{PROJECT}optional-dependencies.tests = ["freezegun"]\noptional-dependencies.docs = []\n', "test_a.py": ""}, f"{VENV} -e '.[tests]' pytest", PYTEST),
+    "extras of tox": ({"pyproject.toml": f"{PROJECT}{EXTRA}socks = []\nhttp2 = []\ndocs = []\n", "tox.ini": "[testenv]\ndeps = pytest\nextras =\n  socks\n  http2\n"}, f"{VENV} -e '.[socks,http2]' pytest", PYTEST),
+    "an extra of CI": ({"pyproject.toml": f"{PROJECT}{EXTRA}ci = []\ndocs = []\n", CI: 'run: pip install -e ".[ci,docs]"; pytest\n', "test_a.py": ""}, f"{VENV} -e '.[ci]' pytest", PYTEST),
+    "groups": ({"pyproject.toml": f'{GROUP}docs = ["sphinx"]\ntests = ["pytest"]\n'}, f"{GROUPS} --group tests pytest", PYTEST),
+    "setup.py": ({"setup.py": 'setup(extras_require={"dev": ["pytest"], "x": []})'}, f"{VENV} -e '.[dev]' pytest", PYTEST),
+    "setup.cfg": ({"setup.cfg": "[options]\n[options.extras_require]\ntests =\n  pytest\n[tool:pytest]\ntestpaths =\n  a\n"}, f"{VENV} -e '.[tests]' pytest", PYTEST),
+    "requirements": ({"requirements.txt": "flask\npytest\n", "tests/test_a.py": ""}, f"{VENV} -r requirements.txt", PYTEST),
+    "requirements of several kinds": ({"requirements.txt": "flask\n", "requirements-dev.txt": "pytest==8\n", "requirements-docs.txt": "", "requirements/test.txt": ""}, f"{VENV} -r requirements-dev.txt -r requirements.txt -r requirements/test.txt", PYTEST),
+    "linters that nothing runs": ({"pyproject.toml": "[tool.mypy]\n[tool.ruff]\n"}, "", ""),
+    "a pyproject that is broken": ({"pyproject.toml": "[tool.pytest"}, f"{VENV} pytest", PYTEST),
+    "a pyproject of another shape": ({"pyproject.toml": "project = 1\ndependency-groups = 'pytest'\n"}, f"{VENV} pytest", PYTEST),
+    "uv": (UV | {"pyproject.toml": f'{PROJECT}{EXTRA}dev = ["x"]\n{GROUP}docs = ["x"]\ntest = ["pytest"]\n'}, "uv sync --locked --group test --extra dev", "uv run python -m pytest -q"),
+    "uv, a workspace": (UV | {"pyproject.toml": "[tool.pytest]\n[tool.uv.workspace]\n"}, "uv sync --locked --all-packages", "uv run python -m pytest -q"),
+    "poetry": ({"pyproject.toml": "[tool.poetry.group.dev.dependencies]\npytest = '*'", "poetry.lock": ""}, "poetry install --with dev", "poetry run python -m pytest -q"),
+    "a lock file whose tool is missing": ("pdm.lock test_a.py", "", ""),
+    "pipenv": ("Pipfile Pipfile.lock test_a.py", "pipenv sync --dev", "pipenv run python -m pytest -q"),
+    "django": ({"manage.py": "", "requirements.txt": "django\n"}, f"{VENV} -r requirements.txt", ".venv/bin/python manage.py test"),
+    "pre-commit": (".pre-commit-config.yaml go.mod", "", "pre-commit run --all-files; go test ./..."),
+    "pre-commit that CI runs": ({".pre-commit-config.yaml": "", CI: "- uses: j178/prek-action"}, "", "pre-commit run --all-files"),
+    "pre-commit that CI does not run": ({".pre-commit-config.yaml": "", CI: "go test"}, "", ""),
+    "pre-commit, another Python": ({".pre-commit-config.yaml": "language_version: python3.99"}, "", ""),
+    "npm": (scripts(build="vite build", typecheck="tsc --noEmit", lint="eslint .", test="vitest run"), "npm ci", "npm run typecheck; npm run lint; npm test"),
+    "npm, what CI runs": (scripts(typecheck="tsc", lint="eslint .", test="vitest run") | {CI: "strategy: [lint]\nrun: npm run type-check\n"}, "npm ci", "npm run lint; npm test"),
+    "npm, a build that tests need": (scripts(test="vitest run", build="tsc -b"), "npm ci", "npm run build; npm test"),
+    "npm, workspaces": ({"package.json": '{"workspaces": ["a"]}', **NPM}, "npm ci", ""),
+    "npm, no lock": ({"package.json": package()}, "npm install --no-package-lock", "npm test"),
+    "npm, no dependencies": ({"package.json": '{"scripts": {"test": "node a.js"}}'}, "", "npm test"),
+    "npm, no test": (scripts(test='echo "Error: no test specified" && exit 1'), "npm ci", ""),
+    "npm, a test that never ends": (scripts(test="jest --watch"), "npm ci", ""),
+    "npm, scripts of scripts": (scripts(check="npm run lint && npm test", test="npm run lint && npm run unit", lint="eslint .", unit="vitest run"), "npm ci", "npm run lint; npm run unit"),
+    "npm, a test of programs": (scripts(test="npx eslint . && tsc && node a.js"), "npm ci", "npx eslint .; npx tsc; node a.js"),
+    "npm, publint before a build": (scripts(lint="eslint . && publint"), "npm ci", "npx eslint ."),
+    "npm, a test that builds": (scripts(test="rimraf build && vitest run"), "npm ci", "npm test"),
+    "npm, a test with one before": (scripts(pretest="tsc", test="eslint . && vitest run"), "npm ci", "npm test"),
+    "npm, a test for the shell": (scripts(test="cd a && vitest run", lint="eslint . | cat && tsc"), "npm ci", "npm run lint; npm test"),
+    "npm, a test of itself": (scripts(test="npm test"), "npm ci", "npm test"),
+    "pnpm": ({"package.json": package("pnpm eslint . && pnpm vitest run"), "pnpm-lock.yaml": ""}, "pnpm install --frozen-lockfile", "pnpm exec eslint .; pnpm exec vitest run"),
+    "pnpm, no dependencies at the top": ({"package.json": "{}", "pnpm-lock.yaml": "", "pnpm-workspace.yaml": ""}, "pnpm install --frozen-lockfile", ""),
+    "pnpm, no lock": ({"package.json": package(packageManager="pnpm@9.1.0")}, "", ""),
+    "yarn": ({"package.json": package(), "yarn.lock": "__metadata:\n  version: 8\n"}, "yarn install --immutable", "yarn run test"),
+    "yarn 1": ({"package.json": package(), "yarn.lock": "# yarn lockfile v1\n"}, "yarn install --frozen-lockfile", "yarn run test"),
+    "bun": ({"package.json": package(), "bun.lock": ""}, "bun install --frozen-lockfile", "bun run test"),
+    "package.json that is broken": ({"package.json": "{"}, "", ""),
+    "package.json with odd scripts": ({"package.json": '{"scripts": ["x"], "dependencies": []}'}, "", ""),
+    "rust and a Makefile": ({"Cargo.toml": "[package]", "Makefile": "test:\n\tcargo test\nlint:\n\tcargo clippy\n"}, "", "cargo test; make lint"),
+    "go": ("go.mod .golangci.yml", "", "go test ./...; golangci-lint run"),
+    "go, a linter that CI does not run": ({"go.mod": "", ".golangci.yml": "", CI: "run: go test"}, "", "go test ./..."),
+    "gradle": ("gradlew build.gradle.kts", "", "./gradlew check"),
+    "gradle without a wrapper": ("build.gradle", "", "gradle check"),
+    "maven": ("pom.xml", "", "mvn -q verify"),
+    "dotnet": ("shop.sln shop.csproj", "", "dotnet test"),
+    "elixir": ({"mix.exs": 'defp deps do\n[{:jason, "~> 1.4"}]\n'}, "mix deps.get", "mix test"),
+    "ruby": ({".rspec": "--require x\n", "Gemfile": "gem 'x'\n", "Rakefile": ""}, BUNDLE, "bundle exec rspec"),
+    "rails": ("bin/rails Rakefile", "", "bin/rails test"),
+    "php": ({"phpunit.xml.dist": "", "composer.json": '{"require-dev": {}}'}, "composer install", "vendor/bin/phpunit"),
+    "cmake": ({"CMakeLists.txt": "enable_testing()\n"}, "", "cmake -B build; cmake --build build; ctest --test-dir build"),
+    "cmake without tests": ("CMakeLists.txt", "", ""),
+    "deno, swift": ("deno.json Package.swift", "", "swift test; deno test"),
+    "a Makefile": ({"Makefile": "lint test: x\n\ttrue\ncheck: test\n"}, "", "make lint; make test"),
+    "a Makefile with check alone": ({"Makefile": "check: build\n\t./run\n"}, "", "make check"),
+    "a Makefile of variables": ({"Makefile": "test := x\nlint = y\ntest-all:\n\ttrue\n"}, "", ""),
+    "two languages": ({"requirements.txt": "pytest\n", "package.json": package(), **NPM, "go.mod": ""}, f"{VENV} -r requirements.txt && npm ci", f"{PYTEST}; npm test; go test ./..."),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PROJECTS)
-def test_setup_and_checks_of_a_project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    only(tmp_path, monkeypatch, PROGRAMS)
-    files, setup, wanted = PROJECTS[name]
-    found = Project(lay(tmp_path / "repo", files))
-    run = found.setup.run if found.setup else ""
-    assert (run, [check.name for check in found.checks(run)]) == (setup, wanted)
+def test_setup_and_checks_of_a_project(tmp_path: Path, only: Path, name: str) -> None:
+    files, setup, checks = PROJECTS[name]
+    run, names, _ = found(Project(lay(tmp_path / "repo", files)))
+    assert (run, "; ".join(names)) == (setup, checks)
 
 
-def test_nothing_is_proposed_whose_program_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    only(tmp_path, monkeypatch, ["python3"])
-    files = {"uv.lock": "", "test_a.py": "", "go.mod": "", "mvnw": "", "yarn.lock": ""}
-    found = Project(lay(tmp_path / "repo", {**files, "package.json": package()}))
-    assert (found.setup, found.checks("")) == (None, [])
-    assert {"uv", "go", "java", "yarn"} <= set(found.absent)
+def test_what_is_not_installed_is_named(tmp_path: Path, only: Path) -> None:
+    for name in ("go", "java"):
+        (only / name).unlink()
+    root = lay(tmp_path / "repo", "go.mod pdm.lock mvnw")
+    assert Project(root).absent == ["pdm", "go", "java"]
 
 
 def test_checks_follow_a_setup_of_ones_own(tmp_path: Path) -> None:
-    lay(tmp_path, {"tests/test_a.py": ""})
-    for setup, command in (("", "python3 -m pytest -q"), ("make .venv", PYTEST)):
+    lay(tmp_path, "tests/test_a.py")
+    for setup, python in (("", "python3"), ("make .venv", ".venv/bin/python")):
         (check,) = Project(tmp_path).checks(setup)
-        assert check.name == command
+        assert check["name"] == f"{python} -m pytest -q"
 
 
 VITEST = "--reporter=default --reporter=junit --outputFile.junit=$RALPH_RESULTS"
@@ -207,16 +218,12 @@ MAVEN = (
     " find . -path '*/surefire-reports/TEST-*.xml' -exec cp {} $RALPH_RESULTS ';'; exit $status"
 )
 CARGO = {"Cargo.toml": "[package]", "src/lib.rs": ""}
-JUNIT = {
-    "package.json": package("jest", devDependencies={"jest": "30", "jest-junit": "17"}),
-    **NPM,
-}
+JUNIT = {"package.json": package("jest", devDependencies={"jest-junit": "17"}), **NPM}
 
 # What is there, a program more, and the commands: the one that reports single tests
 # in place of the plain one, where the runner can.
 REPORTS: dict[str, tuple[dict[str, str], str, list[str]]] = {
-    "pytest": ({"test_a.py": "import pytest\n"}, "", [f"{PYTEST} --continue-on-collection-errors --junitxml=$RALPH_RESULTS"]),
-    "unittest": ({"test_a.py": UNIT}, "", ["python3 -m unittest discover"]),
+    "pytest": ({"test_a.py": ""}, "", [f"{PYTEST} --continue-on-collection-errors --junitxml=$RALPH_RESULTS"]),
     "vitest": (scripts(test="TZ=UTC vitest run src"), "", [f"npm test -- {VITEST}"]),
     "vitest with pnpm": ({"package.json": package(), "pnpm-lock.yaml": ""}, "", [f"pnpm run test {VITEST}"]),
     "vitest, one of two": (scripts(test="eslint . && vitest run"), "", ["npx eslint .", f"npx vitest run {VITEST}"]),
@@ -225,12 +232,11 @@ REPORTS: dict[str, tuple[dict[str, str], str, list[str]]] = {
     "jest": (JUNIT, "", [JEST]),
     "jest without its reporter": (scripts(test="jest"), "", ["npm test"]),
     "mocha": (scripts(test="nyc mocha test/"), "", ["npm test -- --reporter xunit --reporter-option output=$RALPH_RESULTS"]),
-    "node": (scripts(test="node --import tsx --test 'a/*.ts'"), "", [f"node --import tsx {NODE} 'a/*.ts'"]),
+    "node": (scripts(test="node --import tsx --test 'a/*.ts' && tsc"), "", [f"node --import tsx {NODE} 'a/*.ts'", "npx tsc"]),
     "node, another program": (scripts(test="node --test-only.js"), "", ["npm test"]),
     "nextest": (CARGO, "cargo-nextest", [NEXTEST, "cargo test --doc"]),
     "nextest reports elsewhere": ({**CARGO, ".config/nextest.toml": "[profile.default.junit]\n"}, "cargo-nextest", ["cargo test"]),
     "go, a tool": ({"go.mod": "tool (\n\tx\n\tgotest.tools/gotestsum\n)\n"}, "", [f"go tool {GOTESTSUM}"]),
-    "go, no tool": ({"go.mod": "require gotest.tools/gotestsum v1.12.0\n"}, "", ["go test ./..."]),
     "gotestsum": ({"go.mod": "module x\n"}, "gotestsum", [GOTESTSUM]),
     "maven": ({"pom.xml": ""}, "", [MAVEN]),
 }  # fmt: skip
@@ -238,101 +244,77 @@ REPORTS: dict[str, tuple[dict[str, str], str, list[str]]] = {
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_checks_report_single_tests_where_the_runner_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, only: Path, name: str
 ) -> None:
-    files, program, commands = REPORTS[name]
-    only(tmp_path, monkeypatch, [*PROGRAMS, *program.split()])
-    found = Project(lay(tmp_path / "repo", files))
-    checks = found.checks(found.setup.run if found.setup else "")
-    assert [check.command for check in checks] == commands
-    for check in checks:
-        assert bool(check.results) == ("$RALPH_RESULTS" in check.command)
+    files, program, wanted = REPORTS[name]
+    if program:
+        (only / program).symlink_to(only / "go")
+    project = Project(lay(tmp_path / "repo", files))
+    _, _, commands = found(project)
+    assert commands == wanted
+    for check in project.checks(""):
+        reports = isinstance(check, dict) and check["results"] == "junit"
+        assert reports == ("$RALPH_RESULTS" in str(check))
 
 
-PIP = ("pyproject.toml", "setup.py", "setup.cfg", "*requirements*.txt", "requirements/**", "constraints*.txt")  # fmt: skip
-LOCK = ("package-lock.json", "npm-shrinkwrap.json", "package.json", ".npmrc", "patches/**")  # fmt: skip
+PIP = ["pyproject.toml", "setup.py", "setup.cfg", "*requirements*.txt", "requirements/**", "constraints*.txt"]  # fmt: skip
+LOCK = ["package-lock.json", "npm-shrinkwrap.json", "package.json", ".npmrc", "patches/**"]  # fmt: skip
 
 # What a setup depends on; nothing, where it runs code of the project.
-DEPENDS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
-    "npm, husky": (scripts(prepare="husky && patch-package"), LOCK),
-    "npm, husky of old": (scripts(prepare="husky install || true"), LOCK),
-    "npm, a generator": (scripts(prepare="husky && npm run build"), ()),
-    "npm, one that begins like husky": (scripts(postinstall="husky.sh"), ()),
-    "npm, of a member": ({"package.json": package(), "a/package.json": scripts(install="gen")["package.json"], **NPM}, ()),
-    "npm, prisma": ({"package.json": package(dependencies={"@prisma/client": "5"}), **NPM}, ()),
-    "npm, an addon": ({"package.json": package(), "binding.gyp": "{}", **NPM}, ()),
-    "pip, the project": ({"pyproject.toml": f'{DEPS}dynamic = ["version"]\n[tool.hatch.build.hooks.vcs]\n'}, PIP),
-    "pip, an extension in C": ({"setup.py": "setup(ext_modules=[])"}, ()),
-    "pip, Rust": ({"pyproject.toml": DEPS.replace("hatchling", "maturin")}, ()),
-    "pip, a generator": ({"pyproject.toml": f"{DEPS}[tool.hatch.build.hooks.custom]\n"}, ()),
-    "uv": ({"pyproject.toml": DEPS, "uv.lock": UV}, ("uv.lock", "uv.toml", ".python-version", "pyproject.toml")),
-    "php": ({"composer.json": '{"require": {}}'}, ("composer.json", "composer.lock")),
-    "php, scripts": ({"composer.json": '{"require": {}, "scripts": {"post-autoload-dump": "x"}}'}, ()),
-    "two, one of them with scripts": ({"requirements.txt": "flask\n", **scripts(prepare="tsc")}, ()),
+DEPENDS: dict[str, tuple[dict[str, str], list[str]]] = {
+    "npm, husky": (scripts(prepare="husky install || true"), LOCK),
+    "npm, a generator": (scripts(prepare="husky && npm run build"), []),
+    "npm, one that begins like husky": (scripts(postinstall="husky.sh"), []),
+    "npm, of a member": ({"package.json": package(), "a/package.json": scripts(install="gen")["package.json"], **NPM}, []),
+    "npm, prisma": ({"package.json": package(dependencies={"@prisma/client": "5"}), **NPM}, []),
+    "npm, an addon": ({"package.json": package(), "binding.gyp": '{"target_name": "x"}', **NPM}, []),
+    "pip, an editable install": ({"pyproject.toml": f'{PROJECT}dynamic = ["version"]\n[tool.hatch.build.hooks.vcs]\n'}, PIP),
+    "pip, an extension in C": ({"setup.py": "setup(ext_modules=[])"}, []),
+    "pip, Rust": ({"pyproject.toml": PROJECT.replace("hatchling", "maturin")}, []),
+    "pip, a generator": ({"pyproject.toml": f"{PROJECT}[tool.hatch.build.hooks.custom]\n"}, []),
+    "uv": (UV, ["uv.lock", "uv.toml", ".python-version", "pyproject.toml"]),
+    "php": ({"composer.json": '{"require": {}}'}, ["composer.json", "composer.lock"]),
+    "php, scripts": ({"composer.json": '{"require": {}, "scripts": {"post-autoload-dump": "x"}}'}, []),
+    "two, one of them with scripts": ({"requirements.txt": "flask\n", **scripts(prepare="tsc")}, []),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DEPENDS)
-def test_what_a_setup_depends_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    only(tmp_path, monkeypatch, PROGRAMS)
+def test_what_a_setup_depends_on(tmp_path: Path, only: Path, name: str) -> None:
     files, wanted = DEPENDS[name]
     setup = Project(lay(tmp_path / "repo", files)).setup
-    assert setup and setup.when == wanted
+    assert setup and (setup["when"] if isinstance(setup, dict) else []) == wanted
     assert not patterns.matching(wanted, ["src/a.py", "docs/notes.txt"])
 
 
-MISE = "mise.toml .mise.toml mise/config.toml .mise/config.toml .config/mise.toml .config/mise/mise.toml .config/mise/config.toml .config/mise/conf.d/a.toml"
-
-
-@pytest.mark.parametrize("file", [".envrc", *MISE.split()])
-def test_what_a_person_trusts_is_trusted_in_each_checkout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
-) -> None:
-    only(tmp_path, monkeypatch, ["npm", "mise", "direnv"])
-    root = lay(tmp_path / "repo", {file: "", "package.json": package(), **NPM})
-    setup = Project(root).setup
-    trust = "mise trust" if "mise" in file else "direnv allow ."
-    assert setup and setup.run == f"{trust} && npm ci"
-    assert patterns.matching(setup.when, [file]) == {file}
-    lay(root, {".gitignore": f"{file}\n"})
-    setup = Project(root).setup
-    assert setup and setup.run == "npm ci", "no checkout has it"
-
-
 PYTEST_FILES = ["conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini"]  # fmt: skip
-PROTECTED: dict[str, tuple[dict[str, str], list[str]]] = {
-    "nothing": ({"a.txt": ""}, []),
-    "pytest": ({"tests/test_a.py": ""}, ["tests/**", *PYTEST_FILES]),
-    "tests beside the code": ({"src/a.test.ts": "", "src/b.spec.tsx": ""}, ["*.test.*", "*.spec.*"]),
-    "tests in folders of packages": ({"packages/a/tests/a.js": "", "packages/b/test/b.js": ""}, ["**/tests/**", "**/test/**"]),
-    "a test at the top": ({"test.js": "", "index.test-d.ts": ""}, ["test.*", "*.test-d.*"]),
-    "tests of go": ({"a_test.go": "", "go.sum": ""}, ["*_test.*"]),
-    "tests of java": ({"src/test/java/ATest.java": ""}, ["**/test/**"]),
-    "apps of django": ({"manage.py": "", "shop/tests.py": ""}, ["**/tests.py"]),
-    "before it is there": ({"package.json": package(), **NPM, "Cargo.toml": ""}, [".npmrc", "vitest.config.*", "vitest.workspace.*", ".cargo/config.toml", ".cargo/config"]),
-    "CI": ({".github/workflows/ci.yml": "", ".husky/pre-commit": ""}, [".github/**", ".husky/**"]),
+PROTECTED: dict[str, tuple[str, list[str]]] = {
+    "nothing": ("a.txt", []),
+    "pytest": ("tests/test_a.py", ["tests/**", *PYTEST_FILES]),
+    "tests beside the code": ("src/a.test.ts src/b.spec.tsx", ["*.test.*", "*.spec.*"]),
+    "tests of packages": ("packages/a/tests/a.js packages/b/test/b.js", ["**/tests/**", "**/test/**"]),
+    "a test at the top": ("test.js index.test-d.ts", ["test.*", "*.test-d.*"]),
+    "tests of go": ("a_test.go go.sum", ["*_test.*"]),
+    "apps of django": ("manage.py shop/tests.py", ["**/tests.py"]),
+    "before it is there": ("Cargo.toml", [".cargo/config*"]),
+    "CI": (".github/workflows/ci.yml .husky/pre-commit", [".github/**", ".husky/**"]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PROTECTED)
-def test_protection_of_a_project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    only(tmp_path, monkeypatch, PROGRAMS)
+def test_protection_of_a_project(tmp_path: Path, only: Path, name: str) -> None:
     files, wanted = PROTECTED[name]
     root = lay(tmp_path / "repo", files)
     lay(root, {"node_modules/x/tests/a.test.js": "", ".gitignore": "node_modules\n"})
     assert Project(root).protect == wanted
-    assert patterns.uncovered_tests(wanted, files) == []
+    assert patterns.uncovered_tests(wanted, files.split()) == []
     assert [patterns.normal(pattern, "here") for pattern in wanted] == wanted
 
 
-@pytest.mark.parametrize("name", ["Makefile", "package.json", "pyproject.toml", "uv.lock", "tests"])  # fmt: skip
+@pytest.mark.parametrize("name", ["Makefile", "package.json", "pyproject.toml", "tests"])  # fmt: skip
 @pytest.mark.parametrize("odd", ["folder", "dangling link", "bytes"])
 def test_odd_files_are_no_project(tmp_path: Path, name: str, odd: str) -> None:
-    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    lay(tmp_path, "")
     path = tmp_path / name
     if odd == "folder":
         path.mkdir()
@@ -340,36 +322,31 @@ def test_odd_files_are_no_project(tmp_path: Path, name: str, odd: str) -> None:
         path.write_bytes(bytes(range(256)))
     else:
         path.symlink_to("nowhere")
-    found = Project(tmp_path)
-    assert (found.checks(""), found.setup) == ([], None)
+    project = Project(tmp_path)
+    assert (project.checks(""), project.setup) == ([], None)
 
 
-def test_it_looks_where_it_is_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    only(tmp_path, monkeypatch, PROGRAMS)
-    files = {"packages/ui/package.json": package(), "packages/ui/e2e/a.js": "", "web/package.json": package(), "web/package-lock.json": "{}", "web/tests/a.test.js": "", "a b/Package.swift": ""}  # fmt: skip
+def test_it_looks_where_it_is_run(tmp_path: Path, only: Path) -> None:
+    files = {"packages/ui/package.json": package(), "packages/ui/e2e/a.js": "", "web/package.json": package(), "web/package-lock.json": "{}", "a b/Package.swift": ""}  # fmt: skip
     root = lay(tmp_path / "repo", {"package.json": '{"workspaces": ["packages/*"]}', **NPM, **files})  # fmt: skip
     member, web, swift = (Project(root, name) for name in ("packages/ui", "web", "a b"))
-    assert member.setup and member.setup.run == "npm ci"
+    assert found(member)[:2] == ("npm ci", ["cd packages/ui && npm test"])
     assert "packages/ui/e2e/**" in member.protect
-    assert web.setup and web.setup.run == "cd web && npm ci"
-    assert web.setup.when == (*LOCK[:4], "web/patches/**")
-    names = [project.checks("")[0].name for project in (member, web, swift)]
-    assert names == ["cd packages/ui && npm test", "cd web && npm test", "cd 'a b' && swift test"]  # fmt: skip
-    assert web.checks("")[0].command == f"cd web && npm test -- {VITEST}"
+    assert found(web)[0] == "cd web && npm ci"
+    assert web.setup["when"] == [*LOCK[:4], "web/patches/**"]
+    assert found(web)[2] == [f"cd web && npm test -- {VITEST}"]
+    assert found(swift)[1] == ["cd 'a b' && swift test"]
 
 
 # ---------------------------------------------------------------- what it writes
 
 EDIT = "next: edit {}: the tasks, and the checks that prove them. Or write what you want into brief.md, and after the commit: ralph plan brief.md"
-COMMIT = "git add prd.json AGENTS.md .gitignore && git commit -m plan"
 START = "git add -A && git commit -m start"
 GO = "ralph doctor; ralph run"
 PLAN = '{"userStories": [{"id": "A", "title": "a"%s}]}'
 LIB = {"Cargo.toml": "[package]", "tests/a.rs": "", "Makefile": "lint:\n\ttrue\n"}
-FOUND = {"branchName": "ralph/repo", "keep": ["target/"], "checks": ["cargo test", "make lint"], "protect": ["tests/**", ".cargo/config.toml", ".cargo/config"]}  # fmt: skip
-WORDS = ["  branchName: ralph/repo", "  keep: target/", "  checks: cargo test, make lint", "  protect: tests/**, .cargo/config.toml, .cargo/config"]  # fmt: skip
+FOUND = {"branchName": "ralph/repo", "keep": ["target/"], "checks": ["cargo test", "make lint"], "protect": ["tests/**", ".cargo/config*"]}  # fmt: skip
+WORDS = ["  branchName: ralph/repo", "  keep: target/", "  checks: cargo test, make lint", "  protect: tests/**, .cargo/config*"]  # fmt: skip
 
 
 def init(repo: Repo, *words: str) -> list[str]:
@@ -381,18 +358,10 @@ def init(repo: Repo, *words: str) -> list[str]:
 
 @pytest.fixture
 def tools(repo: Repo) -> Repo:
-    """A repository where cargo and make are installed."""
+    """A repository where cargo, make and npm are installed."""
     for name in ("cargo", "make", "npm"):
         repo.tool(name, "true")
     return repo
-
-
-def test_a_new_plan_says_what_was_found(tools: Repo) -> None:
-    lay(tools.path, LIB)
-    assert init(tools)[:5] == ["wrote prd.json", *WORDS]
-    plan = json.loads(tools.read("prd.json"))
-    assert [*plan] == ["$schema", "project", "description", *FOUND, "userStories"]
-    assert {key: plan[key] for key in FOUND} == FOUND
 
 
 GOLDEN = """{
@@ -411,7 +380,7 @@ GOLDEN = """{
     ]
   },
   "checks": ["npm run lint", "npm test"],
-  "protect": ["*.test.*", ".npmrc", "vitest.config.*", "vitest.workspace.*"],
+  "protect": ["*.test.*", "vitest.config.*", "vitest.workspace.*", ".npmrc"],
   "userStories": [
     {
       "id": "US-001",
@@ -445,33 +414,30 @@ def test_what_it_writes_is_formatted_and_is_never_overwritten(written: Repo) -> 
     assert [written.read(name) for name in names] == first
 
 
-@pytest.mark.parametrize("program", ["prettier --check prd.json", "prettier --check AGENTS.md", "markdownlint AGENTS.md"])  # fmt: skip
+@pytest.mark.parametrize("program", ["prettier --check prd.json AGENTS.md", "markdownlint AGENTS.md"])  # fmt: skip
 def test_formatters_find_nothing_in_it(tools: Repo, program: str) -> None:
     words = shlex.split(program)
     if not shutil.which(words[0]):
         pytest.skip(f"{words[0]} is not installed here")
-    many = [f"requirements-dev-{number}.txt" for number in range(9)]  # a long setup
-    lay(tools.path, {**dict.fromkeys(many, "x"), **scripts(lint="x .", test="vitest")})
+    lay(tools.path, scripts(lint="x .", test="node a.js"))
     init(tools)
-    tools.ralph("add", "one", "--check", "true")
-    plan = tools.read("prd.json").replace('"passes": false', '"passes": true')
-    tools.write("prd.json", plan)
+    tools.ralph("add", "one", "--check", "test -e x")
+    assert tools.run(tools.agent("P('x').touch()"))[0] == 0
     subprocess.run(words, cwd=tools.path, check=True)
 
 
 def test_editors_get_the_schema_that_a_plan_names(written: Repo) -> None:
     plan = json.loads(written.read("prd.json"))
     schema = written.path / plan["$schema"]
-    for old in (None, "{}"):  # a clone has none, an earlier version another
-        schema.unlink() if old is None else schema.write_text(old)
-        init(written)
-        found = jsonschema.Draft202012Validator(json.loads(schema.read_text()))
-        assert found.is_valid(plan) and not found.is_valid(plan | {"checks": 7})
+    schema.write_text("{}")  # that of another version
+    init(written)
+    known = jsonschema.Draft202012Validator(json.loads(schema.read_text()))
+    assert known.is_valid(plan) and not known.is_valid(plan | {"checks": 7})
     assert not written.git("ls-files", "--others", "--exclude-standard", ".ralph")
-    written.plan({}, checks=["true"])
+    written.plan({}, checks=["true"])  # does not name it
     schema.unlink()
     init(written)
-    assert not schema.exists()  # that plan does not name it
+    assert not schema.exists()
 
 
 @pytest.mark.parametrize(
@@ -506,36 +472,20 @@ def test_a_plan_that_has_run_keeps_its_branch(tools: Repo) -> None:
     assert "branchName" not in tools.read("prd.json")
 
 
-def test_a_new_plan_is_filled_in_once_there_is_a_project(tools: Repo) -> None:
-    init(tools)
-    lay(tools.path, LIB)
-    init(tools)
-    plan = json.loads(tools.read("prd.json"))
-    assert {key: plan[key] for key in FOUND} == FOUND
-
-
 def test_local_settings_are_named_for_the_checkouts(repo: Repo) -> None:
-    ignored = "web/.env.local .env .env.example .claude/settings.local.json .claude/skills/a/b.md .claude/worktrees/x .mcp.json CLAUDE.local.md node_modules/x/.env.test .env.d/bin/python"
-    lay(repo.path, dict.fromkeys([*ignored.split(), ".env.tracked"], "secret"))
-    repo.write(".gitignore", ".env\n.env.local\n.env.d/\n.env.example\n.claude/\nnode_modules/\n.mcp.json\n*.local.md\n")  # fmt: skip
-    names = [".claude/settings.local.json", ".claude/skills", ".env", ".env.local", ".mcp.json", "CLAUDE.local.md"]  # fmt: skip
+    ignored = "web/.env.local .env .env.example .claude/settings.local.json .claude/skills/a/b.md .claude/worktrees/x .codex/config.toml .mcp.json CLAUDE.local.md node_modules/x/.env.test .env.d/bin/python"
+    lay(repo.path, f"{ignored} .env.tracked .gemini/settings.json")
+    repo.write(".gitignore", ".env\n.env.local\n.env.d/\n.env.example\n.claude/\n.codex\nnode_modules/\n.mcp.json\n*.local.md\n")  # fmt: skip
+    names = [".claude/settings.local.json", ".claude/skills", ".codex/config.toml", ".env", ".env.local", ".mcp.json", "CLAUDE.local.md"]  # fmt: skip
     lines = init(repo)
     said = f"wrote .worktreeinclude: agents and checks get copies of {', '.join(names)}"
     assert said in lines
     assert "add prd.json AGENTS.md .gitignore .worktreeinclude &&" in lines[-1]
     assert repo.read(".worktreeinclude").splitlines() == names
-    repo.write(".worktreeinclude", "# mine\n.env*\n.claude/\n")
+    repo.write(".worktreeinclude", "# mine\n.env*\n.claude/\n.codex/\n")
     init(repo)
-    assert repo.read(".worktreeinclude") == "# mine\n.env*\n.claude/\n"
+    assert repo.read(".worktreeinclude") == "# mine\n.env*\n.claude/\n.codex/\n"
     assert local_settings(repo.path) == [".mcp.json", "CLAUDE.local.md"]
-
-
-def test_of_claude_only_what_git_ignores_is_named(repo: Repo) -> None:
-    repo.write(".gitignore", "*.local.json\n.env.example\n")
-    lay(repo.path, {".claude/settings.json": "", ".env.example": "", ".env": ""})
-    assert local_settings(repo.path) == []
-    lay(repo.path, {".claude/settings.local.json": ""})
-    assert local_settings(repo.path) == [".claude/settings.local.json"]
 
 
 # ---------------------------------------------------------------- what it says to do next
@@ -566,43 +516,15 @@ def test_next_in_an_empty_folder_and_until_the_plan_runs(folder: Repo) -> None:
     assert folder.run(folder.agent("P('T1.txt').touch()"))[0] == 0
 
 
-def test_next_for_a_list_whose_tasks_need_checks(tools: Repo) -> None:
-    tools.write("prd.json", '[{"title": "a"}]')
-    tools.write("Makefile", "test:\n\ttrue\n")
-    assert said(tools)[0].endswith('under "checks" in the tasks of prd.json')
-    assert tools.read("prd.json") == '[{"title": "a"}]'
-
-
-def test_what_git_ignores_is_not_to_be_added(repo: Repo) -> None:
-    repo.write(".gitignore", "prd.json\nprogress.txt\n")
-    repo.write("prd.json", PLAN % ', "checks": ["true"]')
-    commit = "git add AGENTS.md .gitignore && git commit -m plan"
-    assert said(repo) == [f"next: {commit}; {GO}"]
-
-
-@pytest.mark.parametrize("where", ["plans/a b.json", "../other/prd.json"])
-def test_next_for_a_plan_elsewhere(repo: Repo, where: str) -> None:
-    path = repo.path / where
-    if where.startswith(".."):  # another repository
-        repo.git("clone", "-q", ".", "../other")
-        repo.git("-C", "../other", "config", "user.email", "test@example.invalid")
-        repo.git("-C", "../other", "config", "user.name", "Test")
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(PLAN % ', "checks": ["true"]')
-    (last,) = said(repo, "--prd", where)
-    commit, doctor, run = last.removeprefix("next: ").split("; ")
-    assert shlex.quote(path.name) in commit
+def test_next_for_a_plan_elsewhere(repo: Repo) -> None:
+    repo.write("plans/a b.json", PLAN % ', "checks": ["true"]')
+    (last,) = said(repo, "--prd", "plans/a b.json")
+    commit, _, run = last.removeprefix("next: ").split("; ")
+    assert shlex.quote("a b.json") in commit
     subprocess.run(commit, shell=True, cwd=repo.path, env=repo.env, check=True)
-    assert said(repo, "--prd", where) == [f"next: {doctor}; {run}"]
+    assert run in said(repo, "--prd", "plans/a b.json")[0]
     words = shlex.split(run)[1:]
     assert repo.ralph(*words, "--agent", repo.agent("P('x').touch()")).returncode == 0
-
-
-def test_a_folder_whose_name_is_no_text(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "-q", tmp_path], check=True)
-    plan = tmp_path / os.fsdecode(b"p\xff") / "prd.json"
-    write_starters(plan)
-    assert json.loads(plan.read_text())["project"] == "p"
 
 
 def test_in_a_subfolder_no_second_plan_is_made_by_mistake(repo: Repo) -> None:
