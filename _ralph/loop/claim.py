@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Sequence
 from dataclasses import replace
 
 from _ralph import files, text
@@ -18,7 +17,7 @@ from _ralph.checks.results import Own, Results
 from _ralph.errors import Stop
 from _ralph.git.merge import merge
 from _ralph.loop.before import is_last, own_checks, own_key, program_of, refused
-from _ralph.loop.branch import tip_of
+from _ralph.loop.branch import require_kept
 from _ralph.loop.final import final_check, finished, may_check
 from _ralph.loop.landing import block, restore_marks
 from _ralph.loop.loop import Loop
@@ -59,8 +58,9 @@ def claim(loop: Loop, results: Results) -> Begun | None:
             continue  # that took a while
         if task:
             begun = begin(loop, task)
-            if begun and prepare(loop, results, begun):
-                return with_red_checks(loop, results, begun)
+            prepared = prepare(loop, results, begun) if begun else None
+            if prepared:
+                return prepared
             continue
         if loop.others_at_work:
             if stop:
@@ -68,14 +68,21 @@ def claim(loop: Loop, results: Results) -> Begun | None:
             if ensure_open(loop, results, None):
                 continue  # the others start by it: they bring these to a verdict
             return None
-        waits = not stop and (loop.trouble or wait_for_agent(loop))
-        if isinstance(waits, Stop):
-            stop = waits
-        if stop:
-            raise end_with(loop, results, stop)
-        if waits:
-            return None
-        finish(loop, results)
+        try:
+            if stop:
+                raise stop
+            if loop.trouble or wait_for_agent(loop):
+                return None
+        except Stop as found:
+            if may_check(loop, found) and is_open(loop):
+                final_check(loop, results)
+            raise
+        # No task is left to try: finished, unless this or a person opens one.
+        before = loop.plan.text
+        if final_check(loop, results):
+            loop.read()
+            if loop.plan.text == before or not waiting_tasks(loop):
+                raise finished(loop)
 
 
 def heed_people(loop: Loop) -> None:
@@ -101,37 +108,46 @@ def next_task(loop: Loop) -> Task | None:
     taken = {start.task for start in under_way}
     # Side by side, each of two conflicts would conflict with the other again.
     resolving = any(history.of(start).conflicted for start in under_way)
-    found = None
-    for task in ready(loop):
+    mine, others = [], []
+    for task in waiting_tasks(loop):
+        known = history.of(task)
         if not taken.isdisjoint((task.id, *task.depends_on)):
             continue
-        known = history.of(task)
-        if task.key in history.this_run.set_aside or (resolving and known.conflicted):
-            continue
-        if back_at(loop, task) or is_tried(loop, loop.agents.agent(task)):
+        if resolving and known.conflicted:
             continue
         if known.worker == loop.number and known.attempts:
+            mine.append(task)
+        else:
+            others.append(task)
+    for task in [*mine, *others]:
+        if not (back_at(loop, task) or is_tried(loop, loop.agents.agent(task))):
             return task
-        found = found or task
-    return found
+    return None
 
 
-def ready(loop: Loop) -> list[Task]:
-    """The tasks that can be worked, in order; with --task, only that one."""
-    only = loop.options.task
-    if only is None:
-        return prd.ready_tasks(loop.plan)
-    loop.plan.task(only)
-    some = tuple(task for task in loop.plan.tasks if task.id == only or task.passed)
-    return prd.ready_tasks(replace(loop.plan, tasks=some))
+def waiting_tasks(loop: Loop) -> list[Task]:
+    """The tasks that can be worked in this run, in order; with --task, only that
+    one."""
+    only, plan = loop.options.task, loop.plan
+    if only is not None:
+        plan.task(only)
+        some = [task for task in plan.tasks if task.id == only or task.passed]
+        plan = replace(plan, tasks=tuple(some))
+    aside = loop.history.this_run.set_aside
+    return [task for task in prd.ready_tasks(plan) if task.key not in aside]
+
+
+def needed(loop: Loop, task: Task) -> list[Agent]:
+    """The agents without which a task cannot pass: its own, and the judge."""
+    agents = [loop.agents.agent(task)]
+    if loop.agents.judge:
+        agents.append(loop.agents.judge)
+    return agents
 
 
 def back_at(loop: Loop, task: Task) -> float:
     """When (unix time) a task's agent and judge are available; 0 is now."""
-    at = loop.agents.back_at(loop.agents.agent(task))
-    if loop.agents.judge:
-        at = max(at, loop.agents.back_at(loop.agents.judge))
-    return at
+    return max(map(loop.agents.back_at, needed(loop, task)))
 
 
 def is_tried(loop: Loop, agent: Agent) -> bool:
@@ -157,14 +173,9 @@ def share_of_budget(loop: Loop) -> Share | None:
 # ---------------------------------------------------------------- the start record
 
 
-def new_id(loop: Loop, task: Task) -> str:
-    """The id of an attempt: random, and what it is an attempt at."""
-    return f"{uuid.uuid4().hex}{id_of_task(loop, task)}"
-
-
 def id_of_task(loop: Loop, task: Task) -> str:
     """The end of the ids of all attempts at a task: it is the same in a clone, and no
-    other plan's."""
+    other plan's. What stands before is random."""
     plan = loop.git.name_of(loop.paths.prd) or loop.paths.prd.name
     source = f"{plan}@{loop.plan.branch}\n{task.key}"
     return files.digest(source.encode("utf-8", "surrogatepass"))
@@ -174,8 +185,8 @@ def begin(loop: Loop, task: Task) -> Begun | None:
     """Decide which agent works the next attempt at `task`, where it starts and what it
     may spend; write the `start` record. None if somebody was faster."""
     compile_prompt(loop.settings.prompt)
-    tip = tip_of(loop)
-    recent = loop.branch.recent(tip)
+    tip, recent = loop.branch.look()
+    require_kept(loop, tip)
     with loop.plan_locked():
         now = next_task(loop)
         share = share_of_budget(loop)
@@ -189,7 +200,7 @@ def begin(loop: Loop, task: Task) -> Begun | None:
             agent=agent,
             number=history.attempts + 1,
             iteration=loop.history.iteration + 1,
-            id=new_id(loop, now),
+            id=f"{uuid.uuid4().hex}{id_of_task(loop, now)}",
             worker=loop.number,
             share=share.within(share_of(now, history)),
             base=tip,
@@ -215,20 +226,14 @@ def begin(loop: Loop, task: Task) -> Begun | None:
     for old in loop.paths.logs.glob(f"{begun.name}[.-]*"):
         files.clear(old)  # an older run's would be counted as spent
     begun = with_unfinished_work(loop, begun)
-    say_begun(loop, begun)
-    return begun
-
-
-def say_begun(loop: Loop, begun: Begun) -> None:
-    """Say which attempt begins."""
-    task = begun.task
-    loop.view.task(task.id)
-    title = text.one_line(f"{task.id} {task.title}", 100)
-    number = f"attempt {begun.number} of {attempts_at(loop.limits, task)}"
+    loop.view.task(now.id)
+    title = text.one_line(f"{now.id} {now.title}", 100)
+    number = f"attempt {begun.number} of {attempts_at(loop.limits, now)}"
     if begun.clean:
         number += ", from a clean start"
-    line = f"iteration {begun.iteration} | {title} | {number} | {begun.agent.command}"
+    line = f"iteration {begun.iteration} | {title} | {number} | {agent.command}"
     loop.view.line(line, color="cyan")
+    return begun
 
 
 def with_unfinished_work(loop: Loop, begun: Begun) -> Begun:
@@ -236,7 +241,11 @@ def with_unfinished_work(loop: Loop, begun: Begun) -> Begun:
     tip, with git's markers where that conflicts; clean in the last attempt, and if the
     work is built on commits that are no longer there."""
     history, branch = loop.history.of(begun.task), loop.branch
-    if not (history.left and have_objects(loop, history.left, history.base)):
+    if not history.left:
+        return begun
+    # a clone gets the log, and of git only what branches lead to
+    asked = f"{history.left}\n{history.base}\n".encode("utf-8", "replace")
+    if "missing" in loop.git("cat-file", "--batch-check", stdin=asked):
         return begun
     work = branch.commit(history.left, history.base, "ralph: unfinished work\n")
     gone = history.base != begun.base and not branch.contains(history.base, begun.base)
@@ -249,46 +258,36 @@ def with_unfinished_work(loop: Loop, begun: Begun) -> Begun:
     merged = merge(loop.git, begun.base, work)
     conflict = history.conflict
     if merged.conflicts:
-        marked = [*dict.fromkeys([*history.conflict.marked, *merged.marked])]
+        marked = [*dict.fromkeys([*conflict.marked, *merged.marked])]
         conflict = Conflict(marked=marked, kept=merged.kept, own=work)
     return replace(begun, left=merged.tree, conflict=conflict)
-
-
-def have_objects(loop: Loop, *objects: str) -> bool:
-    """Whether the repository has these objects: a clone gets the log, and of git only
-    what branches lead to."""
-    asked = "".join(f"{name}\n" for name in objects).encode("utf-8", "replace")
-    return "missing" not in loop.git("cat-file", "--batch-check", stdin=asked)
 
 
 # ---------------------------------------------------------------- before it is paid
 
 
-def prepare(loop: Loop, results: Results, begun: Begun) -> bool:
-    """Learn what must be known before an agent is paid: whether the commit hooks let
-    ralph's message pass and, before the task's first attempt in this run, what its own
-    checks say. A task that cannot pass is blocked, or set aside for this run: False."""
+def prepare(loop: Loop, results: Results, begun: Begun) -> Begun | None:
+    """The attempt, with what is known to be red before its work: first it is learned
+    whether the commit hooks let ralph's message pass and, before the task's first
+    attempt in this run, what its own checks say. None for a task that cannot pass: it
+    is blocked, or set aside for this run."""
+    task, tip = begun.task, begun.base
 
     def learn() -> tuple[Verdict, str] | None:
-        refused = refused_message(loop, results, begun)
-        if refused:
-            return Verdict.FAILED, refused
-        return own_checks(loop, results, begun, begun.base)
+        said = hooks.message_for(loop.places, task, begun.iteration, begun.number)
+        why = refused(loop, results, task, said, tip)
+        if why:
+            return Verdict.FAILED, why
+        return own_checks(loop, results, begun, tip)
 
-    cannot = when_setup_works(loop, begun.task.id, learn)
-    if cannot is None:
-        return True
-    verdict, reason = cannot
-    set_aside(loop, begun, verdict, reason)
-    return False
-
-
-def with_red_checks(loop: Loop, results: Results, begun: Begun) -> Begun:
-    """The attempt, with what is known to be red before its work."""
+    cannot = when_setup_works(loop, task.id, learn)
+    if cannot is not None:
+        set_aside(loop, begun, *cannot)
+        return None
     red, failing = [], []
-    own = results.own.get(own_key(loop, begun.task), Own())
-    for check in program_of(loop, begun.task):
-        known = results.newest(begun.base, check.command)
+    own = results.own.get(own_key(loop, task), Own())
+    for check in program_of(loop, task):
+        known = results.newest(tip, check.command)
         if (known and not known.ok) or own.green.get(check.command) is False:
             red.append(check.command)
         if known and known.tests and known.tests.failed:
@@ -319,14 +318,6 @@ def set_aside(loop: Loop, begun: Begun, verdict: Verdict, reason: str) -> None:
         loop.pending.append(("blocked", reason, begun.task.id))
 
 
-def refused_message(loop: Loop, results: Results, begun: Begun) -> str:
-    """Why the commit hooks refuse the message of an attempt, on the files of the tip;
-    nothing if they let it pass. SetupFailed if `setup` is red there."""
-    task = begun.task
-    said = hooks.message_for(loop.places, task, begun.iteration, begun.number)
-    return refused(loop, results, task, said, begun.base)
-
-
 # ---------------------------------------------------------------- nothing to claim
 
 
@@ -346,65 +337,27 @@ def reason_to_stop(loop: Loop) -> Stop | None:
     return None
 
 
-def waiting_tasks(loop: Loop) -> list[Task]:
-    """The tasks that can be worked in this run, some time."""
-    aside = loop.history.this_run.set_aside
-    return [task for task in ready(loop) if task.key not in aside]
-
-
-def end_with(loop: Loop, results: Results, stop: Stop) -> Stop:
-    """Make the final check before the run ends for this reason, if that is possible;
-    the stop."""
-    if may_check(loop, stop) and is_open(loop):
-        final_check(loop, results)
-    return stop
-
-
-def finish(loop: Loop, results: Results) -> None:
-    """No task is left to try, and nobody else is at work: make the final check. Stop,
-    unless that or a person opened a task."""
-    before = loop.plan.text
-    if not final_check(loop, results):
-        return
-    loop.read()
-    if loop.plan.text == before or not waiting_tasks(loop):
-        raise finished(loop)
-
-
-def wait_for_agent(loop: Loop) -> bool | Stop:
+def wait_for_agent(loop: Loop) -> bool:
     """Whether a task waits for its agent to be available again; that is noted and said,
-    once. The stop where it is not to be waited for."""
+    once. Stop where it is not to be waited for."""
     waiting = waiting_tasks(loop)
     if not waiting:
         return False
     task = min(waiting, key=lambda task: back_at(loop, task))
-    needed = [loop.agents.agent(task)]
-    if loop.agents.judge:
-        needed.append(loop.agents.judge)
-    agent = max(needed, key=loop.agents.back_at)
-    if not loop.agents.back_at(agent):
+    agent = max(needed(loop, task), key=loop.agents.back_at)
+    back = loop.agents.back_at(agent)
+    if not back:
         return True  # it is back by now
-    try:
-        note_wait(loop, agent)
-    except Stop as stop:
-        return stop
-    return True
-
-
-def note_wait(loop: Loop, agent: Agent) -> None:
-    """Note, and say once, until when an agent is waited for. Stop where it is not to be
-    waited for."""
     unavailable = loop.agents.unavailable(agent)
     if unavailable.reset == NEVER:
         raise Stop("unavailable", f"the agent cannot run: {unavailable.reason}")
     if not loop.settings.waits:
         raise Stop("limited", f"no attempt can be made now: {unavailable.reason}")
-    now, waited = time.time(), loop.history.this_run.waited
-    at = min(loop.agents.back_at(agent), loop.ends)
-    if waited.command == agent.command and waited.until >= math.floor(at):
-        return
-    vain = loop.history.this_run.vain
-    until = limits.wait_for(loop.limits, unavailable, vain, now)
+    now, run = time.time(), loop.history.this_run
+    noted = run.waited.until if run.waited.command == agent.command else 0.0
+    if noted >= math.floor(min(back, loop.ends)):
+        return True
+    until = limits.wait_for(loop.limits, unavailable, run.vain, now)
     until = math.ceil(min(until, loop.ends))
     when = f"until {text.clock(until, now, seconds=True)}"
     with loop.plan_locked():
@@ -414,6 +367,7 @@ def note_wait(loop: Loop, agent: Agent) -> None:
     said = f"waiting for the provider {when}: {unavailable.reason}"
     loop.view.line(said)
     loop.pending.append(("waiting", said, ""))
+    return True
 
 
 def wait_for_task(loop: Loop) -> None:
@@ -423,28 +377,21 @@ def wait_for_task(loop: Loop) -> None:
         return
     if loop.trouble:
         loop.say_trouble()
-    seen = signatures(loop)
-    end = min(next_moment(loop), loop.ends)
-    if end > time.time() + 1:
-        loop.view.doing(f"waiting until {text.clock(end, time.time(), seconds=True)}")
-    loop.control.sleep(
-        end,
-        lambda: bool(
-            loop.control.stop_now or loop.asked_to_stop() or signatures(loop) != seen
-        ),
-        0.2,
-    )
-    loop.view.doing("")
 
+    def signatures() -> list[object]:
+        return [files.signature(path) for path in (loop.paths.prd, loop.paths.progress)]
 
-def next_moment(loop: Loop) -> float:
-    """When (unix time) to look again, if nothing happens before."""
+    def is_over() -> bool:
+        stop = loop.control.stop_now or loop.asked_to_stop()
+        return bool(stop) or signatures() != seen
+
+    seen = signatures()
     now = time.time()
+    end = max(loop.history.this_run.waited.until, now)
     if loop.others_at_work or loop.trouble:
-        return now + _LOOK
-    return max(loop.history.this_run.waited.until, now)
-
-
-def signatures(loop: Loop) -> Sequence[object]:
-    """What changes when somebody writes the plan or the log."""
-    return [files.signature(path) for path in (loop.paths.prd, loop.paths.progress)]
+        end = now + _LOOK
+    end = min(end, loop.ends)
+    if end > now + 1:
+        loop.view.doing(f"waiting until {text.clock(end, now, seconds=True)}")
+    loop.control.sleep(end, is_over, 0.2)
+    loop.view.doing("")

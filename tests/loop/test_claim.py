@@ -16,9 +16,9 @@ from _ralph.loop.claim import (
     begin,
     heed_people,
     next_task,
-    ready,
     reason_to_stop,
     wait_for_agent,
+    waiting_tasks,
 )
 from _ralph.loop.final import finished
 from _ralph.loop.loop import Loop
@@ -187,8 +187,8 @@ def test_with_a_task_that_is_asked_for_no_other_is_worked(
     repo: Repo, opened: Opened
 ) -> None:
     repo.plan({}, {"dependsOn": ["T1"]}, {}, checks=["true"])
-    assert [task.id for task in ready(opened(task="T3"))] == ["T3"]
-    assert ready(opened(task="T2")) == []
+    assert [task.id for task in waiting_tasks(opened(task="T3"))] == ["T3"]
+    assert waiting_tasks(opened(task="T2")) == []
 
 
 def test_all_shares_together_are_never_more_than_is_left(
@@ -482,12 +482,12 @@ def test_the_stop_for_an_agent_that_cannot_be_used(
     repo.plan({}, checks=["true"])
     loop = opened(**options)
     is_away(loop, reset, reason)
-    found = wait_for_agent(loop)
     if word:
-        assert isinstance(found, Stop)
-        assert (found.word, said in found.reason) == (word, True)
+        with pytest.raises(Stop, match=said) as found:
+            wait_for_agent(loop)
+        assert found.value.word == word
     else:
-        assert found is True
+        assert wait_for_agent(loop)
     assert not repo.records("wait")
 
 
