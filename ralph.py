@@ -6,6 +6,7 @@
 #   "filelock>=4",
 #   "jinja2>=3.1",
 #   "jsonschema>=4.18",
+#   "pathspec>=0.12",
 #   "psutil>=5.9",
 #   "subprocess-tee>=0.4.2",
 # ]

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from _ralph import files
-from _ralph.git import git, workspace
+from _ralph.git import git, throwaway
+from _ralph.git.checkout import Checkout
 
 COUNTER = os.environ["CRASH_COUNT"]
 AT = int(os.environ.get("CRASH_AT", "0"))
@@ -69,7 +70,7 @@ def _die() -> None:
 
 def _label(name: str, given: tuple[Any, ...]) -> str:
     if name == "git":
-        return f"git {' '.join(_words(given[1]))[:60]}"
+        return f"git {' '.join(_words(given[1:]))[:60]}"
     first = given[0]
     if isinstance(first, int):
         data = bytes(given[1]) if name == "write" else b""
@@ -112,7 +113,7 @@ def _wrap(
             _die()
         if number == AT and HOW == "full" and not _is_pipe(name, args):
             if name == "git":
-                return 128, "", "fatal: cannot write: No space left on device"
+                return git.Done(128, "", "fatal: cannot write: No space left on device")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if number == AT and HOW == "half" and half:
             half(*args, **given)
@@ -135,7 +136,7 @@ def _counts(name: str, args: tuple[Any, ...]) -> bool:
         )
         return for_writing and args[0] != os.devnull
     if name == "git":
-        return _words(args[1])[0] not in _READS
+        return _words(args[1:])[0] not in _READS
     if name in (
         "unlink",
         "clear",
@@ -168,7 +169,7 @@ def _half_cleared(path: Path) -> None:
             file.unlink()
 
 
-def _half_renewed(place: workspace.Place, *_given: Any) -> None:
+def _half_renewed(place: Checkout, *_given: Any) -> None:
     """A `.git` that is not whole yet."""
     own = place.root / ".git"
     _half_cleared(own)
@@ -177,11 +178,12 @@ def _half_renewed(place: workspace.Place, *_given: Any) -> None:
 
 
 def _half_git(
-    repository: git.Git, given: Any, stdin: bytes, env: dict[str, str], _timeout: float
+    repository: git.Git, *given: str, stdin: bytes = b"", timeout: float = 0, **env: str
 ) -> None:
     """What a git that was killed leaves: a lock on the index or on a ref, or a
     repository without HEAD."""
     cwd, (word, *words) = repository.root, _words(given)
+    env = {**repository.env, **env}
     if "GIT_INDEX_FILE" in env and word in (
         "read-tree",
         "add",
@@ -210,9 +212,8 @@ files.clear = _wrap("clear", files.clear, _half_cleared)
 _path: Any = Path
 for name in ("write_text", "write_bytes"):
     setattr(_path, name, _wrap(name, getattr(_path, name), _half_file))
-_place: Any = workspace.Place
-_place.renew_git = _wrap("renew_git", _place.renew_git, _half_renewed)
-_place.copy_state = _wrap("copy_state", _place.copy_state)
+throwaway.write_git = _wrap("write_git", throwaway.write_git, _half_renewed)
+throwaway.copy_state = _wrap("copy_state", throwaway.copy_state)
 _git: Any = git.Git
-_git._run = _wrap("git", _git._run, _half_git)
+_git.run = _wrap("git", _git.run, _half_git)
 _git.sync = _wrap("sync", _git.sync)

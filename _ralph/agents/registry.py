@@ -23,6 +23,7 @@ from _ralph.agents import sums
 from _ralph.agents.events import StreamParser
 from _ralph.agents.surroundings import path_without
 from _ralph.errors import AgentUnavailable, BadInput
+from _ralph.git import settings_env
 from _ralph.model import AgentResult, Json, Outcome
 from _ralph.process.prefix import Wrap
 from _ralph.process.process import Command, Control, ProcessResult, run_process
@@ -468,12 +469,10 @@ def own_venv(home: Path) -> str:
 
 def agent_env(home: Path) -> dict[str, str]:
     """The environment of agents, checks and hooks of the project at `home`: ralph's
-    own, without git's variables and ralph's own virtual environment."""
-    env = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith("GIT_") and key != "OLDPWD"
-    }
+    own, without git's variables for a repository and ralph's own virtual
+    environment."""
+    env = settings_env()
+    env.pop("OLDPWD", None)
     if venv := own_venv(home):
         env["PATH"] = path_without(f"{venv}/bin", env.get("PATH", os.defpath), home)
     return {**env, "GIT_TERMINAL_PROMPT": "0"}

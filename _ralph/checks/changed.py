@@ -32,8 +32,8 @@ def changed_tests(
             there.append(name)
     found = patterns.uncovered_tests([], there)
     for name in deciding:
-        before = git("cat-file", "blob", f"{tip}:{name}", check=False)
-        after = git("cat-file", "blob", f"{commit}:{name}", check=False)
+        before = git.maybe("cat-file", "blob", f"{tip}:{name}") or ""
+        after = git.maybe("cat-file", "blob", f"{commit}:{name}") or ""
         if _deciding_part(name, before) != _deciding_part(name, after):
             found.append(name)
     return found

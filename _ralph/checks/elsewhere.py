@@ -1,5 +1,5 @@
 """What would make checks test something else than the work: programs and paths of home,
-and a Python that all places share."""
+a Python that all places share, what lies above the places. And work at home."""
 
 from __future__ import annotations
 
@@ -9,18 +9,25 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from _ralph import files, text
 from _ralph.agents.surroundings import names_of
+from _ralph.checks.missing import ABOVE
 from _ralph.errors import BadInput
 from _ralph.files import read_text
+from _ralph.git.git import BULK, Git
+from _ralph.git.litter import changed_since
 from _ralph.model import Plan
+from _ralph.state.layout import NOTE
 
 _VENV = "python3 -m venv .venv && .venv/bin/pip install -e ."
 _SITES = "import json, site; print(json.dumps([*site.getsitepackages(), site.getusersitepackages()]))"
 _LINKS = ("*.pth", "__editable__*", "*.egg-link", "*.dist-info/direct_url.json")
 _STARTED = re.compile(r"(?:^|[;&|(])\s*(?:\w+=\S*\s+)*([\w.+-]+)")
+PLACE = re.compile(r"work-\d+|room[\d-]*|land-\d+|role")
+"""The names of ralph's checkouts."""
 _PYTHON = re.compile(r"python[\d.]*|pytest|py\.test|tox|nox|mypy")
 
 
@@ -71,6 +78,42 @@ def shared_python(
                     f"Let `setup` make a Python of its own in each checkout: {_VENV}"
                 )
     return ""
+
+
+def remove_strays(places: Path) -> list[str]:
+    """Remove what ralph did not make in its own folders above the checkouts, where
+    tools look for modules and settings; a line for each. A folder that RALPH_PLACES
+    names can be a person's."""
+    strays = []
+    for path in places.iterdir():
+        half_written = path.name.endswith(files.TEMPORARY)
+        if not (path.name == NOTE or half_written or PLACE.fullmatch(path.name)):
+            strays.append(path)
+    if not os.environ.get("RALPH_PLACES"):
+        strays += [places.parent / name for name in ABOVE]
+    said = []
+    for path in strays:
+        if os.path.lexists(path):
+            files.clear(path)
+            why = "checks would have used it, and no clone has it"
+            said.append(f"removed {text.one_line(str(path))}: {why}")
+    return said
+
+
+def changed_at_home(home: Git, state: Collection[str], since: float) -> list[str]:
+    """A line about files of home, but for ralph's own, that changed after `since` (unix
+    seconds) while an attempt changed nothing; none where none did."""
+    words = ("status", "--porcelain", "-z", "-uall", "--no-renames")
+    names = [entry[3:] for entry in home.names(*words, timeout=BULK)]
+    found = [
+        name
+        for name in changed_since(home.root, names, since)
+        if name not in state and not name.startswith(".ralph/")
+    ]
+    if not found:
+        return []
+    where = f"{text.few(found)} changed in {home.root} meanwhile"
+    return [f"it changed nothing, and {where}: does the agent use absolute paths?"]
 
 
 def _names_home(command: str, root: Path, env: Mapping[str, str]) -> str:

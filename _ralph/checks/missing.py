@@ -19,7 +19,7 @@ _LACKS = re.compile(
 _WORD = re.compile(r"[^\s'\"`,;:()<>\[\]{}=]{2,}")
 _MODULE = re.compile(r"(?:no module named|cannot find \w+) ['\"]?([\w@./-]+)", re.I)
 _SUFFIXES = ("", ".py", ".js", ".ts")
-_ABOVE = ("node_modules", "package.json", "conftest.py", "pyproject.toml")
+ABOVE = ("node_modules", "package.json", "conftest.py", "pyproject.toml")
 """What tools look for in every folder above the one that they run in."""
 
 
@@ -51,9 +51,9 @@ def _untracked(word: str, home: Git, place: Path) -> str:
     for name in _meant(word, home.root):
         if not os.path.lexists(home.root / name) or os.path.lexists(place / name):
             continue
-        if home("ls-files", "--", f":(literal){name}", check=False):
+        if home.maybe("ls-files", "--", f":(literal){name}"):
             continue  # it is on another commit
-        if home.tried("check-ignore", "-q", "--", name)[0] == 0:
+        if home.maybe("check-ignore", "-q", "--", name) is not None:
             return (
                 f"{name} is at home, git ignores it, and no place has it: let `setup` "
                 f"make it, or name it in .worktreeinclude"
@@ -101,7 +101,7 @@ def above(places: Path) -> list[str]:
     clone elsewhere does not have."""
     said = []
     for folder in places.parents:
-        for name in _ABOVE:
+        for name in ABOVE:
             path = folder / name
             if os.path.lexists(path):
                 said.append(

@@ -87,9 +87,9 @@ def require_branch(git: Git, branch: Branch) -> None:
     """BadInput if git cannot work here, or nothing could be committed on a branch of
     this name."""
     require_git(git)
-    name, valid = branch.name, ""
+    name, valid = branch.name, None
     with contextlib.suppress(ValueError):  # a NUL, or half a surrogate pair
-        valid = git("check-ref-format", "--branch", name, check=False)
+        valid = git.maybe("check-ref-format", "--branch", name)
     if not valid:
         raise BadInput(
             f"{name!r} is not a valid branch name; use another with --branch or "
@@ -100,16 +100,11 @@ def require_branch(git: Git, branch: Branch) -> None:
             f"{name} is checked out in {seat}, where it would change under somebody's "
             f"hands; switch away: git switch - (or git switch --detach)"
         )
-    if rival := branch.rival:
-        raise BadInput(
-            f"git cannot make a branch {name} beside the branch {rival}; use another "
-            f"with --branch or branchName"
-        )
 
 
 def require_git(git: Git) -> None:
     """BadInput if git has no identity or is too old."""
-    if not git("var", "GIT_COMMITTER_IDENT", check=False):
+    if not git.maybe("var", "GIT_COMMITTER_IDENT"):
         raise BadInput(
             "git does not know who commits here; set git config user.name and "
             "user.email"

@@ -20,9 +20,10 @@ from _ralph.checks.junit import read
 from _ralph.checks.suite import with_tests
 from _ralph.checks.view import View
 from _ralph.git import patterns
-from _ralph.git.git import BULK, Git, nul
-from _ralph.git.throwaway import ANYBODY_S, throwaway_git
-from _ralph.git.workspace import Place
+from _ralph.git.checkout import Checkout, hide, remove_unusable
+from _ralph.git.git import BULK, Git, names_in, nul
+from _ralph.git.notes import note_setup, noted_setup
+from _ralph.git.throwaway import ANYBODY_S, carry, throwaway_git, write_git
 from _ralph.model import Check, CheckResult, Paths, Setup
 from _ralph.process.prefix import Prefix, Wrap
 from _ralph.process.process import Command, Control, Ended, run_process
@@ -65,7 +66,7 @@ def hooks_folder(home: Git) -> str:
     the place's own, one inside `.git` is home's."""
     folder = home.common / "hooks"
     words = ("config", "--show-scope", "--path", "--get-all", "core.hooksPath")
-    for line in home(*words, check=False).splitlines():
+    for line in (home.maybe(*words) or "").splitlines():
         scope, _, named = line.partition("\t")
         if scope != "command":  # ralph's own setting
             folder = home.root / named
@@ -128,23 +129,23 @@ class Places:
         paths = (path, Path(os.path.realpath(path)))
         return [name for one in paths if (name := self.home.name_of(one))]
 
-    def place(self, folder: Path, allow: Collection[str] = ()) -> Place:
+    def place(self, folder: Path, allow: Collection[str] = ()) -> Checkout:
         """The place at `folder`, with its index in the private folder. A rulebook that
         `allow` has is a file like any other there."""
         index = self.paths.private / f"{folder.name}.index"
-        return Place(self.home, folder, index, self.state(allow))
+        return Checkout(self.home, folder, index, self.state(allow))
 
-    def workspace(self, number: int, allow: Collection[str] = ()) -> Place:
+    def workspace(self, number: int, allow: Collection[str] = ()) -> Checkout:
         """Where the agent of a loop works, at a task that may change what `allow`
         has."""
         place = self.place(self.paths.workspace(number), allow)
         place.carried = self.from_home.copied
         return place
 
-    def of_role(self, commit: str) -> Place:
+    def of_role(self, commit: str) -> Checkout:
         """A clean checkout of `commit` for a judge or a planner."""
         place = self.place(self.paths.role)
-        place.remove_unusable(commit)
+        remove_unusable(place, commit)
         place.reset(commit)
         place.clean(commit, "-ffdx")
         self.add_git_and_settings(place, commit)
@@ -182,7 +183,8 @@ class Places:
             name = f"{self.from_home.hooks}/{hook}"
             if hook in there or name in self.from_home.copied:
                 continue
-            if not self.home("ls-files", "--", f":(literal){name}", check=False):
+            tracked = self.home.maybe("ls-files", "--", f":(literal){name}")
+            if not tracked:
                 return (
                     f"home has {name}, and a new checkout has not, so what it refuses "
                     f"would land; let `setup` make it"
@@ -196,11 +198,11 @@ class Places:
             return True
         return not {*names}.isdisjoint(self.hooks(self.home.root))
 
-    def add_git_and_settings(self, place: Place, head: str) -> None:
+    def add_git_and_settings(self, place: Checkout, head: str) -> None:
         """Give a place its throwaway `.git`, with HEAD at `head`, and what
         `.worktreeinclude` names."""
-        place.carry(self.from_home.copied)
-        place.renew_git(head, self.branch, self.from_home.git)
+        carry(place, self.from_home.copied)
+        write_git(place, head, self.branch, self.from_home.git)
 
     def run(
         self,
@@ -270,7 +272,7 @@ class Places:
         return files.digest(source.encode("utf-8", "surrogatepass"))
 
     def set_up(
-        self, place: Place, name: str, env: Mapping[str, str] | None = None
+        self, place: Checkout, name: str, env: Mapping[str, str] | None = None
     ) -> CheckResult | None:
         """Run the plan's `setup` in a place, once more if it is red; its result, None
         without a setup or if ralph must stop. Files that it took from a cache of others
@@ -288,32 +290,32 @@ class Places:
 
 
 def prepare_workspace(
-    places: Places, place: Place, tree: str, head: str, name: str
+    places: Places, place: Checkout, tree: str, head: str, name: str
 ) -> CheckResult | None:
     """Check out `tree` in a workspace, with HEAD at `head`. One that belongs to another
     stamp is made anew, with `setup`; the result of that if it is red. Nothing that
     setup made is work."""
     stamp = places.stamp(tree)
-    noted, made_before = place.noted()
+    noted, made_before = noted_setup(place)
     if noted != stamp:
         place.remove()
-    place.remove_unusable(tree)
+    remove_unusable(place, tree)
     new = place.reset(tree)
     places.add_git_and_settings(place, head)
     if not new:
-        place.hide(made_before)
+        hide(place, made_before)
         return None
     result = places.set_up(place, name)
-    made = place.made_by_setup() if result else []
-    place.hide(made)
+    made = place.untracked() if result else []
+    hide(place, made)
     if result:
-        place.remove_unusable(tree)
+        remove_unusable(place, tree)
         if not result.ok:
             return result
         # What setup did to tracked files the next checkout undoes: use the place once.
-        if place.git("diff", "--name-only", tree, check=False, timeout=BULK):
+        if place.git.maybe("diff", "--name-only", tree, timeout=BULK):
             stamp = ""
-    place.note(stamp, dict.fromkeys(made))
+    note_setup(place, stamp, dict.fromkeys(made))
     return None
 
 
@@ -335,7 +337,7 @@ def copied_names(home: Git, include: Path) -> list[str]:
     words = ("ls-files", "-o", "-i", f"--exclude-from={include}", "-z")
     named = home.names(*words, timeout=BULK)
     asked = ("check-ignore", "-z", "--stdin")
-    ignored = set(home.names(*asked, stdin=nul(named), check=False))
+    ignored = names_in(home.maybe(*asked, stdin=nul(named)))
     return [name for name in named if name in ignored]
 
 

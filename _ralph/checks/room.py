@@ -4,9 +4,8 @@ lands."""
 from __future__ import annotations
 
 import functools
-import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,12 +13,12 @@ from _ralph import files, text
 from _ralph.checks import exact
 from _ralph.checks.places import MESSAGE_HOOKS, Places
 from _ralph.git import patterns
-from _ralph.git.git import BULK, nul
-from _ralph.git.workspace import Place
+from _ralph.git.checkout import Checkout, remove_repositories
+from _ralph.git.git import BULK, names_in, nul
+from _ralph.git.notes import note_setup, noted_setup
+from _ralph.git.throwaway import carry
 from _ralph.model import Check, CheckResult
 
-_LOOKED_AT = 8 << 20
-"""Bytes of a changed file in which the path of a place is looked for."""
 HOOK_TIMEOUT = 600.0
 """Seconds that a commit hook may take."""
 _MESSAGE = ".git/COMMIT_EDITMSG"
@@ -35,7 +34,7 @@ class Room:
     else but what `keep` names. No agent ever works there."""
 
     places: Places
-    place: Place
+    place: Checkout
     env: Mapping[str, str]
     notices: list[str] = field(default_factory=list)
     _tree: str = ""
@@ -48,7 +47,7 @@ class Room:
         """The room at `folder`; `env` is added to the environment of all that runs
         there."""
         index = places.paths.private / f"{folder.name}.index"
-        return cls(places, Place(places.home, folder, index, full=True), env or {})
+        return cls(places, Checkout(places.home, folder, index, full=True), env or {})
 
     @property
     def path(self) -> Path:
@@ -60,11 +59,14 @@ class Room:
         or a room made anew, where it belongs to another stamp or is not as `setup` left
         it. `before` is what the commit was before hooks rewrote it, for which no setup
         is due. The result of `setup` if it is red."""
-        entries, (noted, made) = self.places.home.entries(commit), self.place.noted()
+        entries, (noted, made) = (
+            self.places.home.entries(commit),
+            noted_setup(self.place),
+        )
         stamp = self._stamp(commit, entries, before or commit)
         if stamp != noted or not self.place.exists:
             return self._make_anew(commit, entries, name)
-        self.place.carry(self.places.from_home.copied)
+        carry(self.place, self.places.from_home.copied)
         as_noted = dict(made)
         spoiled = exact.restore(
             self.path, self.place.tracked(commit, entries), self._is_kept, made
@@ -75,10 +77,12 @@ class Room:
             )
             return self._make_anew(commit, entries, name)
         self.hold(commit)
-        if not self.place.stamp.exists():  # git could not check it out where it was
+        if not self.place.beside(
+            "setup"
+        ).exists():  # git could not check it out where it was
             return self._make_anew(commit, entries, name)
         if made != as_noted:
-            self.place.note(stamp, made)
+            note_setup(self.place, stamp, made)
         return None
 
     def hold(self, tree: str, head: str = "") -> None:
@@ -86,28 +90,16 @@ class Room:
         the room its `.git`; nothing that git does not track is touched."""
         self._tree, self._head = tree, head or tree
         if self.place.reset(tree):
-            files.clear(self.place.stamp)
+            files.clear(self.place.beside("setup"))
         self.places.add_git_and_settings(self.place, self._head)
 
     def go_on(self, commit: str) -> bool:
         """Go on where earlier checks ended on the files of `commit`: what they built
         stays, tracked files are put back. False if the room is not there any more."""
         self._tree = self._head = commit
-        if self.place.exists and self.place.stamp.exists():
+        if self.place.exists and self.place.beside("setup").exists():
             self._put_back()
-        return self.place.exists and self.place.stamp.exists()
-
-    def naming(self, names: Iterable[str]) -> list[str]:
-        """Those of these files here that name the folder of all places, or links that
-        lead there."""
-        return [name for name in names if self._names_places(self.path / name)]
-
-    def _names_places(self, path: Path) -> bool:
-        places = self.path.parent
-        if path.is_symlink():
-            end = Path(os.path.realpath(path))
-            return end.is_relative_to(places) and not end.is_relative_to(self.path)
-        return os.fsencode(places) in (files.read_regular(path, _LOOKED_AT) or b"")
+        return self.place.exists and self.place.beside("setup").exists()
 
     def run(self, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
         """Run all checks as one program: what one builds, the next can use; what one
@@ -146,7 +138,7 @@ class Room:
         env |= {
             key: value
             for key, value in self.places.home.calls.env.items()
-            if key == "GIT_CONFIG_GLOBAL"
+            if key.startswith("GIT_CONFIG_")
         }
         check = Check(hook, tuple(words), HOOK_TIMEOUT)
         result = self.places.run(
@@ -205,37 +197,21 @@ class Room:
     def staged(self) -> str:
         """The tree of the tracked files as a hook left them, and of those that it
         staged beside them."""
-        self.place.remove_repositories(self._tree)
-        self.place.git("add", "-u", "--sparse", "--", ":/", check=False, timeout=BULK)
-        ours, index = (
-            {*self.place.git.names("ls-files", "-z")},
-            self.path / ".git/index",
-        )
-        readable = files.read_regular(index, 1) is not None  # git would wait for a FIFO
-        theirs = (
-            self.place.git("ls-files", "-z", check=False, GIT_INDEX_FILE=str(index))
-            if readable
-            else ""
-        )
-        if new := [
-            name
-            for name in theirs.split("\0")
-            if name not in ours and (self.path / name).is_file()
-        ]:
-            words = (
-                "add",
-                "-f",
-                "--sparse",
-                "--pathspec-from-file=-",
-                "--pathspec-file-nul",
-            )
-            self.place.git(
-                *words,
-                stdin=nul(new),
-                check=False,
-                timeout=BULK,
-                GIT_LITERAL_PATHSPECS="1",
-            )
+        remove_repositories(self.place, self._tree)
+        self.place.git.maybe("add", "-u", "--sparse", "--", ":/", timeout=BULK)
+        ours = {*self.place.git.names("ls-files", "-z")}
+        index = self.path / ".git/index"
+        theirs = None
+        if files.read_regular(index, 1) is not None:  # git would wait for a FIFO
+            theirs = self.place.git.maybe("ls-files", "-z", GIT_INDEX_FILE=str(index))
+        new = []
+        for name in names_in(theirs):
+            if name not in ours and (self.path / name).is_file():
+                new.append(name)
+        if new:
+            words = ["--literal-pathspecs", "add", "-f", "--sparse"]
+            words += ["--pathspec-from-file=-", "--pathspec-file-nul"]
+            self.place.git.maybe(*words, stdin=nul(new), timeout=BULK)
         return self.place.git("write-tree", timeout=BULK).strip()
 
     def _put_back(self) -> list[str]:
@@ -274,7 +250,7 @@ class Room:
         made = exact.listing(
             self.path, self.place.tracked(commit, entries), self._is_kept
         )
-        self.place.note(self._stamp(commit, entries, commit), made)
+        note_setup(self.place, self._stamp(commit, entries, commit), made)
         return None
 
     @functools.cached_property

@@ -33,20 +33,16 @@ class Job:
     label: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     before: str = ""
-    changed: Sequence[str] = ()  # files that must not name a place of ralph's
     again: bool = False  # run them, whatever is known of these files
 
 
 @dataclass
 class Checked:
     """What checks say of a commit, and lines for a person about what happened in the
-    room. A `setup` that is red is the only result. `naming` are changed files that name
-    a place of ralph's: no check ran, as what follows the path would be green on this
-    machine alone."""
+    room. A `setup` that is red is the only result."""
 
     checks: list[CheckResult] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
-    naming: list[str] = field(default_factory=list)
 
     @property
     def red(self) -> list[CheckResult]:
@@ -108,10 +104,9 @@ def results_of(places: Places, results: Results, job: Job) -> Checked:
         if job.again or not (holds and room.go_on(job.commit)):
             todo = list(job.checks)
             setup = room.prepare(job.commit, job.name, job.before)
-        found.naming = room.naming(job.changed)
         if setup:
             found.checks.append(setup)
-        elif not found.naming:
+        else:
             found.checks += room.run(todo, job.name, job.label)
     if found.red:
         why = prefix_fails(places, room.path)
@@ -124,10 +119,10 @@ def results_of(places: Places, results: Results, job: Job) -> Checked:
     results.add(job.commit, ran.values())
     for result in results.recalled(job.commit, job.checks):
         ran.setdefault(result.command, result)
-    if len(ran) == len(set(wanted)) and not (others or found.naming):
+    if len(ran) == len(set(wanted)) and not others:
         results.built = places.home.tree(job.commit)
     known = [ran[command] for command in wanted if command in ran]
-    return Checked(known + others, found.notices, found.naming)
+    return Checked(known + others, found.notices)
 
 
 def prefix_fails(places: Places, cwd: Path) -> str:

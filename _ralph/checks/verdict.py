@@ -26,8 +26,8 @@ _KEPT_AWAY = {
 class Case:
     """All that a verdict rests on. `changed` says that the candidate's files differ
     from those of the commit that it is made on. `program` are the checks that must have
-    run, `evidence` what is known of them and of commit hooks. `naming` are files that
-    name a place of ralph's. `left_out` is what was changed and is no part of the work,
+    run, `evidence` what is known of them and of commit hooks. `naming` says what of
+    it would be green on this machine alone. `left_out` is what was changed and is no part of the work,
     `protected` those of it that an `allow` could let in; `ignored` what was made and git
     ignores. `judge` says that a judge must agree to a pass."""
 
@@ -159,8 +159,7 @@ def _red(case: Case) -> str:
     """The first thing that is red and binds, in words, if any is. A check that must
     have run and did not is never green."""
     if case.naming:
-        names = text.few(case.naming)
-        return f"{names} names a checkout of ralph, which a clone does not have"
+        return text.few(case.naming)
     for one in case.evidence:
         if one.red:
             return f"{one.result.name} {one.result.outcome}"

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 
+from _ralph.checks.elsewhere import PLACE
 from _ralph.errors import BadInput, Exit
+from _ralph.git.checkout import Checkout
 from _ralph.git.git import Git, git_places
-from _ralph.git.workspace import Place
 from _ralph.model import Paths
 from _ralph.state import layout, lock
 from _ralph.state.layout import NOTE, Noted
-
-_PLACE = re.compile(r"work-\d+|room[\d-]*|land-\d+|role")
 
 
 def clean_places(
@@ -91,10 +89,10 @@ def _remove(git: Git, paths: Paths) -> list[Path]:
     with lock.alone(paths, "clean"):
         for entry in paths.places.iterdir():
             is_folder = entry.is_dir() and not entry.is_symlink()
-            if is_folder and _PLACE.fullmatch(entry.name):
+            if is_folder and PLACE.fullmatch(entry.name):
                 index = paths.private / f"{entry.name}.index"
                 with contextlib.suppress(OSError):
-                    Place(git, entry, index).remove()
+                    Checkout(git, entry, index).remove()
         # The note goes last: without it, a clean that was killed would not go on.
         stays = [entry for entry in paths.places.iterdir() if entry.name != NOTE]
         if not stays:

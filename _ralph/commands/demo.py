@@ -19,7 +19,7 @@ import psutil
 
 from _ralph.errors import BadInput, Exit
 from _ralph.files import resource
-from _ralph.git.git import git
+from _ralph.git.git import in_folder
 
 LIMIT = 60.0
 """Seconds after which a command of the demo is taken for stuck, and all is ended."""
@@ -69,7 +69,8 @@ def build(stage: Path) -> None:
     plan = plan.replace('"{script}"', json.dumps(script))
     (stage / "prd.json").write_text(plan, "utf-8")
 
-    git(stage, "init", "-q", "-b", "main", "--template=", env=_NO_GIT_CONFIG)
+    git = in_folder(stage, _NO_GIT_CONFIG)
+    git("init", "-q", "-b", "main", "--template=")
     settings = {
         "user.name": "ralph demo",
         "user.email": "demo@localhost",
@@ -77,9 +78,9 @@ def build(stage: Path) -> None:
         "core.excludesFile": os.devnull,
     }
     for key, value in settings.items():
-        git(stage, "config", key, value, env=_NO_GIT_CONFIG)
-    git(stage, "add", "-A", env=_NO_GIT_CONFIG)
-    git(stage, "commit", "-q", "-m", "A to-do list", env=_NO_GIT_CONFIG)
+        git("config", key, value)
+    git("add", "-A")
+    git("commit", "-q", "-m", "A to-do list")
     with (stage / "todo.py").open("a", encoding="utf-8") as file:
         file.write("\n\ndef colours(  # half of an idea of mine")
 

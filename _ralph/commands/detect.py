@@ -15,7 +15,7 @@ from typing import Any
 
 from _ralph.files import read_text, table
 from _ralph.git import patterns
-from _ralph.git.git import git
+from _ralph.git.git import in_folder
 from _ralph.model import Finding, Json
 
 TABLE = table("detect.json")
@@ -34,7 +34,7 @@ class Project:
     def __init__(self, root: Path, folder: str = "") -> None:
         self.root = root / folder
         self.folder = folder
-        listed = git(self.root, "ls-files", "-coz", "--exclude-standard")
+        listed = in_folder(self.root)("ls-files", "-coz", "--exclude-standard")
         self.names = listed.split("\0")
         self.manifest = self._text("/package.json")
         self.scripts = _members(json.loads, self.manifest, "scripts")

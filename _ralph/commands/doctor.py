@@ -26,7 +26,7 @@ from _ralph.checks.view import View
 from _ralph.commands import detect, init
 from _ralph.errors import Exit, RalphError, StopNow, translate
 from _ralph.files import resource
-from _ralph.git.git import freeze_settings, git
+from _ralph.git.git import freeze_settings, in_folder
 from _ralph.loop.before import cannot_start, refused
 from _ralph.loop.loop import Loop
 from _ralph.loop.start import made
@@ -468,7 +468,7 @@ def _turn(loop: Loop, agent: Agent, env: Mapping[str, str]) -> AgentResult:
         prefix="ralph-probe-", dir=loop.paths.places
     ) as name:
         folder = Path(name).resolve()
-        git(folder, "init", "-q")
+        in_folder(folder)("init", "-q")
         names = {
             "RALPH_TASK_ID": "probe",
             "RALPH_ATTEMPT": "0",

@@ -13,7 +13,7 @@ from _ralph.commands.detect import Project
 from _ralph.errors import BadInput
 from _ralph.files import read_regular, resource
 from _ralph.git import patterns
-from _ralph.git.git import git
+from _ralph.git.git import in_folder, names_in
 from _ralph.model import Json, Plan
 from _ralph.state import edit, jsontext, prd
 from _ralph.state.layout import locate, own_branch
@@ -171,7 +171,7 @@ def local_settings(root: Path) -> list[str]:
     lines for that file."""
     lines = set()
     words = ("ls-files", "-oiz", "--directory", "--exclude-standard")
-    for path in git(root, *words, check=False).split("\0"):
+    for path in names_in(in_folder(root).maybe(*words)):
         folder, _, name = path.rpartition("/")
         if folder in AGENTS_FOLDERS:
             inside = [name] if name else os.listdir(root / folder)
@@ -214,13 +214,13 @@ def _git_steps(path: Path) -> list[str]:
     """The command that commits the plan, where that is not done."""
     folder, root = path.parent, locate(path).root
     command = "git" if folder == Path() else f"git -C {shlex.quote(str(folder))}"
-    if not git(root, "rev-parse", "-q", "--verify", "HEAD", check=False):
+    if not in_folder(root).maybe("rev-parse", "-q", "--verify", "HEAD"):
         return [f"{command} add -A && {command} commit -m start"]
     names = [path.name]
     for name in ("AGENTS.md", ".gitignore", INCLUDE):
         names.append(os.path.relpath(root / name, folder.resolve()))
     words = ("ls-files", "-omz", "--exclude-standard", "--")
-    changed = git(folder, *words, *names).split("\0")
+    changed = in_folder(folder)(*words, *names).split("\0")
     names = [name for name in names if name in changed]
     if not names:
         return []

@@ -15,7 +15,7 @@ from _ralph.checks.suite import Comparison, Kind, compare, judged
 from _ralph.commands.run import with_signals
 from _ralph.errors import BadInput, Exit, NeedsPerson, RalphError, StopNow
 from _ralph.git.branch import Branch, current_branch
-from _ralph.git.git import BULK, Git, freeze_settings, no_space, top_level
+from _ralph.git.git import BULK, Git, freeze_settings, git_places, no_space
 from _ralph.git.merge import merge
 from _ralph.loop.loop import Loop
 from _ralph.loop.start import look
@@ -61,12 +61,12 @@ def land_branches(
 
 def standing() -> Branch:
     """The branch that is checked out here. BadInput if there is none to land on."""
-    root = top_level(Path.cwd())
-    if root is None:
+    here = git_places(Path.cwd())
+    if here is None:
         raise BadInput(
             "there is no git repository here; cd to the working tree whose branch should move"
         )
-    git = Git.at(root)
+    git = Git.at(here[0])
     onto = Branch(git, current_branch(git), "")
     switch = "switch to the branch to land on: git switch BRANCH"
     if not onto.name:
@@ -178,14 +178,14 @@ def _fast_forward(onto: Branch, commit: str, tip: str) -> bool:
     it was, if edits are in the way."""
     quiet = ("--no-stat", "-q", "--no-autostash")
     words = ("merge", "--ff-only", "--no-overwrite-ignore", *quiet, commit)
-    code, _, answer = onto.git.tried(*words, timeout=BULK)
-    if code == 0 and onto.tip() == commit:
+    done = onto.git.run(*words, timeout=BULK)
+    if done.code == 0 and onto.tip() == commit:
         return True
     if onto.tip() != tip or current_branch(onto.git) != onto.name:
         return False
-    if full := no_space(onto.git.common, "merge", answer):
+    if full := no_space(onto.git.common, "merge", done.error):
         raise full
-    said = text.one_line(answer, 400)
+    said = text.one_line(done.error, 400)
     raise NeedsPerson(f"git says: {said}; commit or move what is in the way")
 
 

@@ -341,10 +341,7 @@ def _replaced(loop: Loop, now: Plan, message: str) -> str:
     the example or git has it."""
     plan = _read_answer(loop, now, message)
     name = loop.git.name_of(loop.paths.prd)
-    if (
-        not is_starter(now)
-        and loop.git("show", f"HEAD:{name}", check=False) != now.text
-    ):
+    if not is_starter(now) and loop.git.maybe("show", f"HEAD:{name}") != now.text:
         data = now.text.encode()
         kept = (
             loop.paths.private / "aside" / f"{files.digest(data)[:8]}-{now.path.name}"

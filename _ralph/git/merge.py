@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from _ralph import text
 from _ralph.errors import RalphError
 from _ralph.files import table
-from _ralph.git.git import BULK, Git
+from _ralph.git.git import BULK, Git, names_in
 
 _LOCK_FILES = frozenset(table("files.json")["lock files"])
 _MARKER = "^(<<<<<<<+|>>>>>>>+) [0-9a-f]{40}"
@@ -17,12 +17,12 @@ _MARKER = "^(<<<<<<<+|>>>>>>>+) [0-9a-f]{40}"
 
 @dataclass(frozen=True)
 class Merge:
-    """The tree of a merge."""
+    """The tree of a merge. `marked` are the files with conflict markers in it; `kept`
+    those that conflicted, too, and stand as on the first side: lock files, and what has
+    no lines to mark."""
 
     tree: str
-    marked: list[str] = field(default_factory=list)  # files with conflict markers in it
-    # Those that conflicted, too, and stand as on the first side: lock files, and what
-    # has no lines to mark.
+    marked: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
 
     @property
@@ -33,63 +33,53 @@ class Merge:
 
 def merge(git: Git, tip: str, commit: str) -> Merge:
     """Merge `commit` with `tip`. RalphError if git cannot."""
-    words = (
-        "merge-tree",
-        "--write-tree",
-        "--allow-unrelated-histories",
-        "--no-messages",
-        "-z",
-        tip,
-        commit,
-    )
-    code, out, err = git.tried(*words, timeout=BULK)
-    if code not in (0, 1):
-        raise RalphError(
-            f"git merge-tree failed: {text.one_line(err or f'exit {code}', 300)}"
-        )
-    tree, *entries = out.strip("\n").split("\0")
-    if code == 0:
-        return Merge(tree.strip())
-    listed = (entry.partition("\t")[2] for entry in entries if entry)
-    names = [
-        *dict.fromkeys(
-            name.removesuffix(f"~{tip}").removesuffix(f"~{commit}") for name in listed
-        )
-    ]
-    marked = still_marked(
-        git, tree, [one for one in names if PurePosixPath(one).name not in _LOCK_FILES]
-    )
+    words = ["merge-tree", "--write-tree", "--allow-unrelated-histories"]
+    words += ["--no-messages", "-z", tip, commit]
+    done = git.run(*words, timeout=BULK)
+    if done.code not in (0, 1):
+        why = text.one_line(done.error or f"exit {done.code}", 300)
+        raise RalphError(f"git merge-tree failed: {why}")
+    tree, *conflicts = done.output.strip("\n").split("\0")
+    tree = tree.strip()
+    if done.code == 0:
+        return Merge(tree)
+    names: list[str] = []
+    for conflict in conflicts:
+        name = conflict.partition("\t")[2]
+        name = name.removesuffix(f"~{tip}").removesuffix(f"~{commit}")
+        if name and name not in names:
+            names.append(name)
+    lined = [name for name in names if PurePosixPath(name).name not in _LOCK_FILES]
+    marked = still_marked(git, tree, lined)
     kept = [name for name in names if name not in marked]
-    return Merge(
-        _with_kept(git, tree, tip, commit, kept) if kept else tree, marked, kept
-    )
+    if kept:
+        tree = _with_kept(git, tree, tip, commit, kept)
+    return Merge(tree, marked, kept)
 
 
 def still_marked(git: Git, tree: str, names: list[str]) -> list[str]:
     """Those of `names` in which a conflict marker of git still stands."""
     if not names:
         return []
-    words = ("grep", "-z", "-l", "-a", "-E", "-e", _MARKER, tree, "--")
-    found = git.names(
-        *words, *(f":(top,literal){name}" for name in names), check=False, timeout=BULK
-    )
-    return [name for entry in found if (name := entry.partition(":")[2]) in names]
+    words = ["grep", "-z", "-l", "-a", "-E", "-e", _MARKER, tree, "--"]
+    words += [f":(top,literal){name}" for name in names]
+    listed = names_in(git.maybe(*words, timeout=BULK))
+    found = [entry.partition(":")[2] for entry in listed]
+    return [name for name in found if name in names]  # and not one in a folder
 
 
 def _with_kept(git: Git, tree: str, tip: str, commit: str, names: list[str]) -> str:
     """The tree with these files, and what lies below them, as `tip` has them. Where one
     side has a folder, git calls the other's file NAME~COMMIT."""
-    named = {*names, *(f"{name}~{side}" for name in names for side in (tip, commit))}
-    inside = tuple(f"{name}/" for name in names)
-
-    def entries(of: str) -> dict[str, str]:
-        found = git.entries(of).items()
-        return {
-            name: meta
-            for name, meta in found
-            if name in named or name.startswith(inside)
-        }
-
-    removed = [f"0 {'0' * len(tip)}\t{name}" for name in entries(tree)]
-    put = [f"{meta}\t{name}" for name, meta in entries(tip).items()]
-    return git.edited(tree, [*removed, *put])
+    replaced = {*names}
+    for side in (tip, commit):
+        replaced |= {f"{name}~{side}" for name in names}
+    folders = tuple(f"{name}/" for name in names)
+    lines = []
+    for name in git.entries(tree):
+        if name in replaced or name.startswith(folders):
+            lines.append(f"0 {'0' * len(tip)}\t{name}")
+    for name, about in git.entries(tip).items():
+        if name in replaced or name.startswith(folders):
+            lines.append(f"{about}\t{name}")
+    return git.edited(tree, lines)

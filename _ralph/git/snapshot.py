@@ -1,4 +1,4 @@
-"""Two snapshots of a working tree: what differs between them is the work, laid on the
+"""Two snapshots of a checkout: what differs between them is the work, applied to the
 tree that it began with. What git converts by itself, and what stood there before, never
 is."""
 
@@ -7,13 +7,21 @@ from __future__ import annotations
 import filecmp
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from _ralph import files, text
 from _ralph.git import patterns
-from _ralph.git.git import BULK, WHOLE, Git, no_space, nul
+from _ralph.git.checkout import (
+    Checkout,
+    leads_out,
+    make_submodules_real,
+    remove_lock,
+)
+from _ralph.git.git import BULK, WHOLE, Git, Late, no_space, nul
+from _ralph.git.submodules import links_of
+from _ralph.model import LEFT_OUT
 
 _FATAL_NAME = re.compile(
     r"^fatal: (?:(.+): clean filter '.*' failed|.*'([^'\n]+)')", re.MULTILINE
@@ -41,83 +49,101 @@ class Entry:
     def is_file(self) -> bool:
         return self.mode.startswith("100")
 
+    @property
+    def is_link(self) -> bool:
+        return self.mode == "120000"
+
 
 Changed = Mapping[str, tuple[Entry, Entry]]
 """The entries that differ between two trees, as they are in both."""
 
 
-def take(
-    git: Git, hiding: Sequence[str], apart: Iterable[str], start: str
-) -> tuple[str, list[str]]:
-    """The tree of all files that git does not ignore, but for those `apart`, which stay
-    as they are in the index; and a line for each that git could not add. `start` was
-    checked out there; `hiding` are words that name an ignore file."""
-    said = _add_all(git, hiding, apart)
-    made = git("write-tree", check=False, timeout=BULK).strip()
-    if (
-        not made
-    ):  # the index is damaged, or what only it named is gone after `git gc --prune=now`
-        git(
-            "read-tree", start, timeout=BULK
-        )  # reads nothing of the old one, and replaces it in one step
-        said = _add_all(git, hiding, apart)
-        made = git("write-tree", timeout=BULK).strip()
-    return made, said
+# ---------------------------------------------------------------- one snapshot
 
 
-def _add_all(git: Git, hiding: Sequence[str], apart: Iterable[str]) -> list[str]:
+def snapshot(checkout: Checkout, tree: str) -> tuple[str, list[str]]:
+    """The tree of all files here that git does not ignore, where `tree` was checked
+    out; and lines about what is not in it. Files of ralph's own, and submodules, stand
+    in it as `tree` has them."""
+    replaced = make_submodules_real(checkout, tree)
+    links = links_of(checkout.home, checkout.git, tree)
+    apart = [*checkout.state, *LEFT_OUT, *links]
+    if links:
+        apart.append(".gitmodules")
+    git = checkout.git
+    try:
+        said = _add_all(checkout, apart)
+        made = git.maybe("write-tree", timeout=BULK)
+        if made is None:
+            # The index is damaged, or what only it named is gone after `git gc
+            # --prune=now`: this reads nothing of the old one.
+            git("read-tree", tree, timeout=BULK)
+            said = _add_all(checkout, apart)
+            made = git("write-tree", timeout=BULK)
+    except Late as error:  # a sparse file of terabytes
+        remove_lock(checkout)
+        return git.tree(tree), [f"git could not add the work: {error}"]
+    if links:
+        said = _submodule_changes(checkout, tree, replaced) + said
+    return made.strip(), said
+
+
+def settle(checkout: Checkout, tree: str) -> str:
+    """Remove what is not in `tree`, which is checked out here, and not ignored; the
+    snapshot of what is left before an agent comes: mostly `tree` itself, as one look
+    tells."""
+    changed, new = checkout.dirt(tree)
+    if new:
+        checkout.clean(tree)
+    return snapshot(checkout, tree)[0] if changed or new else tree
+
+
+def _add_all(checkout: Checkout, apart: Iterable[str]) -> list[str]:
     """`git add` all but `apart`; a line for each thing that git could not add. One that
     a filter refuses ends the whole call, so it is left out of the next."""
-    left_out = [
-        name for name in apart if not leads_out(git.root, name)
-    ]  # git would add nothing at all
+    git = checkout.git
+    # where one leads out, git would add nothing at all
+    left_out = [name for name in apart if not leads_out(git.root, name)]
     said: list[str] = []
+    failed: list[str] = []
     for number in range(_REFUSALS):
-        excluded = [f":(top,exclude,literal){name}" for name in left_out]
-        words = (
-            *hiding,
-            "add",
-            "-A",
-            "--sparse",
-            "--ignore-errors",
-            "--",
-            ":/",
-            *excluded,
-        )
-        code, _, errors = git.tried(*words, timeout=BULK)
-        failed = [
-            line
-            for line in errors.splitlines()
-            if line.startswith(("error: ", "fatal: "))
-        ]
-        if code == 0 or (errors.startswith(_IGNORED) and not failed):
+        words = [*checkout.hiding, "add", "-A", "--sparse", "--ignore-errors"]
+        words += ["--", ":/", *(f":(top,exclude,literal){name}" for name in left_out)]
+        done = git.run(*words, timeout=BULK)
+        failed = re.findall("^(?:error|fatal): .*", done.error, re.MULTILINE)
+        if done.code == 0 or (done.error.startswith(_IGNORED) and not failed):
             return said
-        named = [
-            name
-            for name in map("".join, _FATAL_NAME.findall(errors))
-            if name not in left_out
-        ]
-        if number == 0 and "Permission denied" in errors:
+        named = ["".join(groups) for groups in _FATAL_NAME.findall(done.error)]
+        named = [name for name in named if name not in left_out]
+        if number == 0 and "Permission denied" in done.error:
             files.open_up(git.root)
         elif not named:
             break
-        said += [
-            f"git cannot add {text.one_line(name)}; it is not part of the work"
-            for name in named
-        ]
+        for name in named:
+            what = "it is not part of the work"
+            said.append(f"git cannot add {text.one_line(name)}; {what}")
         left_out += named
-    if full := no_space(git.root, "add", errors):
+    full = no_space(git.root, "add", done.error)
+    if full:
         raise full
-    refused = (failed or [errors])[:3]
-    return said + [
-        f"git cannot add a part of the work: {text.one_line(line)}" for line in refused
-    ]
+    for line in failed[:3] or [done.error]:
+        said.append(f"git cannot add a part of the work: {text.one_line(line)}")
+    return said
 
 
-def leads_out(root: Path, name: str) -> bool:
-    """Whether a folder on the way to `name` is a link."""
-    parent = (root / name).parent
-    return parent.resolve() != parent
+def _submodule_changes(checkout: Checkout, tree: str, replaced: list[str]) -> list[str]:
+    """Lines about what was changed in the submodules of `tree`, or `replaced` one."""
+    ignored = "what was changed in it is not part of the work"
+    lines = []
+    for path, (_, module) in checkout.inner(tree).items():
+        if path in replaced or (module.exists and any(module.dirt())):
+            lines.append(f"{text.one_line(path)} is a submodule; {ignored}")
+    if checkout.git("diff", "--name-only", "--", ".gitmodules"):
+        lines.append(f".gitmodules says where the submodules are; {ignored}")
+    return lines
+
+
+# ---------------------------------------------------------------- what differs
 
 
 def differences(git: Git, before: str, after: str) -> Changed:
@@ -125,38 +151,126 @@ def differences(git: Git, before: str, after: str) -> Changed:
     if before == after:
         return {}
     fields, _ = git.differences(before, after)
-    metas = (meta.lstrip(":").split(" ") for meta in fields[::2])
-    pairs = ((Entry(meta[0], meta[2]), Entry(meta[1], meta[3])) for meta in metas)
-    return dict(zip(fields[1::2], pairs, strict=True))
-
-
-def work(git: Git, start: str, before: str, changed: Changed, fresh: Path) -> Changed:
-    """What an agent did to the tree `start` while what stood there changed from the
-    snapshot `before`: the entries that it has to replace, as they are in `start` and as
-    they are now. `fresh` is an unused path, for files to compare with."""
-    was = differences(git, start, before)  # by setup, and by git itself
     found = {}
+    for about, name in zip(fields[::2], fields[1::2], strict=True):
+        old_mode, new_mode, old, new, _ = about.lstrip(":").split(" ")
+        found[name] = (Entry(old_mode, old), Entry(new_mode, new))
+    return found
+
+
+def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:
+    """The files that differ between two trees or commits, and `4 files, +120 -8`."""
+    if before == after:
+        return [], ""
+    names = []
+    plus, minus = 0, 0
+    for line in git.differences(before, after)[1]:
+        added, removed, name = line.split("\t", 2)
+        names.append(name)
+        if added.isdigit():  # else it is a binary file
+            plus += int(added)
+            minus += int(removed)
+    return names, f"{text.count(len(names), 'file')}, +{plus} -{minus}"
+
+
+def work(checkout: Checkout, start: str, before: str, after: str) -> Changed:
+    """What an agent did to the tree `start` while what stands here changed from the
+    snapshot `before` to `after`: the entries that it has to replace, as they are in
+    `start` and as they are now."""
+    changed = differences(checkout.git, before, after)
+    by_setup = differences(checkout.git, start, before)  # and by git itself
+    found = {}
+    edited = {}
     for name, (old, new) in changed.items():
-        base = was[name][0] if name in was else old
-        if base.exists or not old.exists:  # else it was made before the agent came
-            found[name] = (base, new)
-    edited = {
-        name: pair
-        for name, pair in found.items()
-        if all(entry.is_file for entry in pair)
-    }
-    if edited and _converts(git, changed):
+        base = by_setup[name][0] if name in by_setup else old
+        if old.exists and not base.exists:
+            continue  # it was made before the agent came
+        found[name] = (base, new)
+        if base.is_file and new.is_file:
+            edited[name] = (base, new)
+    if edited and _converts(checkout.git, changed):
+        fresh = checkout.beside("fresh")
         try:
-            found |= _unconverted(git, start, edited, fresh)
+            found |= _unconverted(checkout.git, start, edited, fresh)
         finally:
             files.clear(fresh)
     return {name: (base, new) for name, (base, new) in found.items() if base != new}
 
 
-def lay(git: Git, tree: str, entries: Mapping[str, Entry]) -> str:
+def with_work(
+    checkout: Checkout, start: str, before: str, after: str, found: Changed
+) -> str:
+    """`start` with the work that was `found` of what changed from the snapshot `before`
+    to `after`; mostly `after` itself."""
+    if start == before and found == differences(checkout.git, before, after):
+        return after
+    entries = {name: new for name, (_, new) in found.items()}
+    return apply_changes(checkout.git, start, entries)
+
+
+def apply_changes(git: Git, tree: str, entries: Mapping[str, Entry]) -> str:
     """`tree` with these entries in the place of its own."""
     lines = [f"{entry.mode} {entry.blob}\t{name}" for name, entry in entries.items()]
     return git.edited(tree, lines) if lines else tree
+
+
+def _converts(git: Git, changed: Iterable[str]) -> bool:
+    """Whether git converts files here as it reads or writes them, or did before
+    `changed` was."""
+    if any(PurePosixPath(name).name == ".gitattributes" for name in changed):
+        return True
+    ends = git.maybe("config", "core.autocrlf") or "false"
+    if ends.strip().lower() not in ("false", "no", "off", "0", ""):
+        return True
+    named = git.maybe("config", "--path", "core.attributesfile") or ""
+    for path in (git.common / "info/attributes", Path(named.removesuffix("\n"))):
+        if files.read_regular(path, 1):
+            return True
+    return bool(_attributes(git))
+
+
+def _attributes(git: Git) -> list[str]:
+    words = ("ls-files", "-z", "--", ":(top,glob)**/.gitattributes")
+    return git.names(*words, timeout=BULK)
+
+
+def _unconverted(git: Git, start: str, edited: Changed, fresh: Path) -> Changed:
+    """Those of the files `edited` that still have the bytes of a fresh checkout of
+    `start`, as `start` has them: one that was merely touched is no work, whatever git
+    would make of it."""
+    look = git.seen_at(files.clear(fresh) / "files", fresh / "index")
+    look.root.mkdir(parents=True)
+    look(*WHOLE, "read-tree", start, timeout=BULK)
+    for names in (_attributes(look), edited):  # git heeds the attributes there
+        words = (*WHOLE, "checkout-index", "-f", "-z", "--stdin")
+        look.maybe(*words, stdin=nul(names), timeout=BULK)
+    found = {}
+    for name, (base, now) in edited.items():
+        if _same(look.root / name, git.root / name):
+            found[name] = (base, replace(now, blob=base.blob))
+    return found
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two regular files have the same bytes."""
+    for path in (one, other):
+        if path.is_symlink() or not path.is_file():
+            return False
+    return filecmp.cmp(one, other, shallow=False)
+
+
+def blob_of(path: Path, like: str) -> str:
+    """What git calls a blob of a file's bytes in the repository that has the object
+    `like`."""
+    found = hashlib.new("sha256" if len(like) == 64 else "sha1", usedforsecurity=False)
+    found.update(b"blob %d\0" % path.stat().st_size)
+    with path.open("rb") as file:
+        while piece := file.read(files.PIECE):
+            found.update(piece)
+    return found.hexdigest()
+
+
+# ---------------------------------------------------------------- protected files
 
 
 def restore(
@@ -175,98 +289,26 @@ def restore(
     was restored, as it was before, and the names of what is new and stays."""
     if not (protect or state):
         return after, {}, []
-    changed = differences(git, before, after) if changed is None else changed
-    spelt = (
-        patterns.folded if (git.common / "head").exists() else str
-    )  # it is called HEAD
-    protect, allow, state = ([*map(spelt, names)] for names in (protect, allow, state))
+    if changed is None:
+        changed = differences(git, before, after)
+    is_blind = (git.common / "head").exists()  # it is called HEAD
+    spelt = patterns.folded if is_blind else str
+    protect = [spelt(pattern) for pattern in protect]
+    state = [spelt(name) for name in state]
     names = {name: spelt(name) for name in changed}
-    kept = {
-        *state,
-        *patterns.matching(protect, names.values())
-        - patterns.matching(allow, names.values()),
-    }
-    plain, paths = (
-        patterns.plain_names(protect),
-        {pattern.strip("/") for pattern in (*protect, *state)},
-    )
-    found = {name: changed[name][0] for name in sorted(changed) if names[name] in kept}
-    new = [
-        name
-        for name, was in found.items()
-        if not was.exists
-        and names[name].split("/")[-1] not in plain
-        and names[name] not in paths
-    ]
-    back = {name: was for name, was in found.items() if name not in new}
-    return lay(git, after, back), back, new
-
-
-def _converts(git: Git, changed: Iterable[str]) -> bool:
-    """Whether git converts files here as it reads or writes them, or did before
-    `changed` was."""
-    if any(PurePosixPath(name).name == ".gitattributes" for name in changed):
-        return True
-    keys = r"^core\.(autocrlf|attributesfile)$"
-    settings = git.names("config", "-z", "--path", "--get-regexp", keys, check=False)
-    named = dict(setting.partition("\n")[::2] for setting in settings)
-    if named.get("core.autocrlf", "false").lower() not in (
-        "false",
-        "no",
-        "off",
-        "0",
-        "",
-    ):
-        return True
-    sources = (
-        git.common / "info/attributes",
-        Path(named.get("core.attributesfile", "")),
-    )
-    return any(files.read_regular(path, 1) for path in sources) or bool(
-        _attributes(git)
-    )
-
-
-def _attributes(git: Git) -> list[str]:
-    return git.names(
-        "ls-files", "-z", "--", ":(top,glob)**/.gitattributes", timeout=BULK
-    )
-
-
-def _unconverted(git: Git, start: str, edited: Changed, fresh: Path) -> Changed:
-    """Those of the files `edited` that still have the bytes of a fresh checkout of
-    `start`, as `start` has them: one that was merely touched is no work, whatever git
-    would make of it."""
-    look = git.seen_at(files.clear(fresh) / "files", fresh / "index")
-    look.root.mkdir(parents=True)
-    look(*WHOLE, "read-tree", start, timeout=BULK)
-    for names in (
-        _attributes(look),
-        edited,
-    ):  # git heeds the attributes that stand there
-        words = (*WHOLE, "checkout-index", "-f", "-z", "--stdin")
-        look(*words, stdin=nul(names), check=False, timeout=BULK)
-    same = [name for name in edited if _same(look.root / name, git.root / name)]
-    return {
-        name: (base, replace(now, blob=base.blob))
-        for name in same
-        for base, now in [edited[name]]
-    }
-
-
-def blob_of(path: Path, like: str) -> str:
-    """What git calls a blob of a file's bytes in the repository that has the object
-    `like`."""
-    found = hashlib.new("sha256" if len(like) == 64 else "sha1", usedforsecurity=False)
-    found.update(b"blob %d\0" % path.stat().st_size)
-    with path.open("rb") as file:
-        while piece := file.read(files.PIECE):
-            found.update(piece)
-    return found.hexdigest()
-
-
-def _same(one: Path, other: Path) -> bool:
-    """Whether two regular files have the same bytes."""
-    if any(path.is_symlink() or not path.is_file() for path in (one, other)):
-        return False
-    return filecmp.cmp(one, other, shallow=False)
+    kept = patterns.matching(protect, names.values())
+    kept -= patterns.matching([spelt(pattern) for pattern in allow], names.values())
+    kept |= {*state}
+    plain = patterns.plain_names(protect)
+    paths = {pattern.strip("/") for pattern in (*protect, *state)}
+    restored, new = {}, []
+    for name in sorted(changed):
+        known, was = names[name], changed[name][0]
+        if known not in kept:
+            continue
+        is_named = known in paths or known.split("/")[-1] in plain
+        if was.exists or is_named:
+            restored[name] = was
+        else:
+            new.append(name)
+    return apply_changes(git, after, restored), restored, new

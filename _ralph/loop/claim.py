@@ -185,7 +185,7 @@ def begin(loop: Loop, task: Task) -> Begun | None:
     """Decide which agent works the next attempt at `task`, where it starts and what it
     may spend; write the `start` record. None if somebody was faster."""
     compile_prompt(loop.settings.prompt)
-    tip, recent = loop.branch.look()
+    tip, recent = loop.branch.recent(loop.branch.ref)
     require_kept(loop, tip)
     with loop.plan_locked():
         now = next_task(loop)

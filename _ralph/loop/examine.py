@@ -10,6 +10,7 @@ from pathlib import Path
 from _ralph import text
 from _ralph.checks import hooks
 from _ralph.checks.changed import changed_tests
+from _ralph.checks.elsewhere import remove_strays
 from _ralph.checks.evidence import FURTHEST, Evidence, Question, gather
 from _ralph.checks.hooks import Hooked, Message
 from _ralph.checks.places import HOOKS, MESSAGE_HOOKS
@@ -18,6 +19,7 @@ from _ralph.checks.room import Room
 from _ralph.checks.running import Job, baseline, prefix_fails, results_of
 from _ralph.checks.verdict import Case, Decision, after_judge, decide, kept_away
 from _ralph.errors import SetupFailed
+from _ralph.git.litter import ignored_since
 from _ralph.git.merge import merge, still_marked
 from _ralph.loop.before import own_checks, own_key, program_of, refused
 from _ralph.loop.branch import tip_of
@@ -36,13 +38,12 @@ KILLED = "its checks killed ralph twice"
 @dataclass
 class Gathered:
     """The commit that the commit hooks make of a candidate, the evidence on it, lines
-    for a person about how that came to be, the changed files that name a place of
-    ralph's, and why the hooks let no message of ralph's pass."""
+    for a person about how that came to be, and why the hooks let no message of ralph's
+    pass."""
 
     commit: str
     evidence: list[Evidence] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
-    naming: list[str] = field(default_factory=list)
     refused: str = ""
 
 
@@ -97,7 +98,7 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
     program = program_of(loop, begun.task)
     found = Gathered(candidate.commit)
     tests: list[str] = []
-    notices: list[str] = []
+    notices = remove_strays(loop.paths.places)
     if candidate.changes_tree:
         commands = [check.command for check in program]
         tests = changed_tests(
@@ -108,7 +109,9 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
             what = "which commit hooks are made of"
             notices.append(f"the attempt changed {text.one_line(name)}, {what}")
 
-    if candidate.changes_tree or kept_away(result) is None:
+    can_pass = candidate.changes_tree or kept_away(result) is None
+    # what follows a path of this machine would be green here alone
+    if can_pass and not worked.naming:
         found = when_setup_works(
             loop,
             begun.task.id,
@@ -125,7 +128,7 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
             changed=found.commit != candidate.tip,
             program=program,
             evidence=found.evidence,
-            naming=found.naming,
+            naming=worked.naming,
             left_out=worked.restored,
             protected=worked.protected,
             ignored=ignored,
@@ -233,7 +236,6 @@ def evidence_on(
                 job,
                 name=f"{begun.name}{suffix}",
                 before=candidate.commit,
-                changed=worked.changed,
             )
         elif on != candidate.tip:
             job = replace(job, name=f"{begun.name}-earlier{suffix}")
@@ -242,7 +244,6 @@ def evidence_on(
             name = f"{begun.name}-tip"
             baseline(loop.places, results, candidate.tip, [], name)
         found.notices += checked.notices
-        found.naming += checked.naming
         return checked.checks
 
     found.evidence = gather(
@@ -271,4 +272,4 @@ def ignored_by(loop: Loop, worked: Worked) -> list[str]:
     place = loop.places.workspace(worked.begun.worker)
     if not worked.began or not place.exists:
         return []
-    return [text.one_line(name) for name in place.ignored_since(worked.began)[:20]]
+    return [text.one_line(name) for name in ignored_since(place, worked.began)[:20]]

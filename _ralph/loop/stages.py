@@ -95,6 +95,7 @@ class Worked:
     changes: str = ""  # how many, and how many lines
     restored: Sequence[str] = ()  # lines: what was put back, or left out
     protected: Sequence[str] = ()  # of that, what `allow` could let in
+    naming: Sequence[str] = ()  # lines: what would be green on this machine alone
     notices: Sequence[str] = ()
     said: str = ""  # its handoff file
     deaths: int = 0  # how often a loop died while it examined this

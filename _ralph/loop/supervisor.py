@@ -272,7 +272,7 @@ def clear_room(loop: Loop, number: int | None = None) -> bool:
     if said is None or (number is not None and said != str(number).encode()):
         return False
     remove_git_locks(loop.paths, loop.branch.name, "room")
-    files.clear(loop.places.place(loop.paths.room).stamp)
+    files.clear(loop.places.place(loop.paths.room).beside("setup"))
     files.clear(holder)
     return True
 

@@ -11,11 +11,24 @@ from typing import Any
 
 from _ralph import files, text
 from _ralph.agents.prompt import prompt_values, render_prompt
+from _ralph.checks.elsewhere import changed_at_home
 from _ralph.checks.places import prepare_workspace, setup_failed
 from _ralph.codec import as_json, made
 from _ralph.errors import SetupFailed, StopNow
-from _ralph.git.snapshot import Changed, restore
-from _ralph.git.workspace import Place, Start, changes
+from _ralph.git.checkout import Checkout, remove_lock, remove_unusable
+from _ralph.git.litter import leads_nowhere, litter
+from _ralph.git.notes import Start, note_start, noted_start
+from _ralph.git.snapshot import (
+    Changed,
+    changes,
+    differences,
+    restore,
+    settle,
+    snapshot,
+    with_work,
+    work,
+)
+from _ralph.git.throwaway import copy_state
 from _ralph.loop.before import is_last, program_of
 from _ralph.loop.loop import Loop
 from _ralph.loop.roles import cut_off, run_role
@@ -42,7 +55,7 @@ class Ended:
 class Ready:
     """A workspace in which an agent can start."""
 
-    place: Place
+    place: Checkout
     start: Start  # the tree that was checked out, and the snapshot of what stands there
     copies: Mapping[str, bytes]  # of ralph's own files
     red_setup: CheckResult | None = None  # on the task's unfinished work alone
@@ -72,13 +85,13 @@ def first_snapshot(loop: Loop, begun: Begun) -> Ready:
     red = when_setup_works(loop, begun.task.id, check_out)
     if loop.control.stop_now:
         raise StopNow
-    copies = place.copy_state()
+    copies = copy_state(place)
     files.clear(loop.paths.handoff(begun.worker))
     files.clear(loop.paths.results(begun.worker))
-    start = Start(begun.id, tree, place.settle(tree))
+    start = Start(begun.id, tree, settle(place, tree))
     if {start.tree, start.snapshot} != {base}:
         loop.branch.pin_attempt(begun.worker, start.tree, start.snapshot)
-    place.note_start(start)
+    note_start(place, start)
     return Ready(place, start, copies, red)
 
 
@@ -120,17 +133,19 @@ def second_snapshot(
         )
     handoff = files.read_regular(loop.paths.handoff(begun.worker), 1 << 16) or b""
     copies = changed_copies(loop, place, ready.copies)
-    notices += place.remove_unusable(start.tree)
-    after, refused = place.snapshot(start.tree)
-    left, work, left_out, large = place.work(start, after)
-    notices += [*refused, *large]
+    notices += remove_unusable(place, start.tree)
+    after, refused = snapshot(place, start.tree)
+    notices += refused
+    found = work(place, start.tree, start.snapshot, after)
+    left_behind, restored = litter(place, start.tree, found)
+    kept = {name: pair for name, pair in found.items() if name not in left_behind}
+    left = with_work(place, start.tree, start.snapshot, after, kept)
     base = loop.git.tree(begun.base)
-    known = work if start.tree == base else None
+    known = kept if start.tree == base else None
     tree, back, new = put_back(loop, begun, left, known)
     notices += [
         f"{text.one_line(name)} is new under a protected pattern" for name in new
     ]
-    restored = [*left_out]
     for name, was in back.items():
         note = "" if was.exists else " (new and protected; left out)"
         restored.append(text.one_line(name) + note)
@@ -142,6 +157,9 @@ def second_snapshot(
     if rulebook in copies:
         protected.append(rulebook)
     names, lines = changes(loop.git, base, tree)
+    if not names and ended.began:
+        state = loop.places.state()
+        notices += changed_at_home(loop.git, state, ended.began)
     if loop.settings.jobs > 1 or left != tree:
         loop.branch.pin_attempt(begun.worker, left, tree)
     return Worked(
@@ -154,6 +172,7 @@ def second_snapshot(
         changes=lines,
         restored=restored,
         protected=protected,
+        naming=leads_nowhere(place, differences(loop.git, base, tree)),
         notices=notices,
         said=text.redact(handoff.decode("utf-8", "replace")),
     )
@@ -170,7 +189,9 @@ def put_back(
     return restore(loop.git, begun.base, tree, protected, allow, state, changed)
 
 
-def changed_copies(loop: Loop, place: Place, copies: Mapping[str, bytes]) -> list[str]:
+def changed_copies(
+    loop: Loop, place: Checkout, copies: Mapping[str, bytes]
+) -> list[str]:
     """Those of ralph's own files of which the agent changed the copy in its
     workspace."""
     changed = []
@@ -209,10 +230,10 @@ def noted_end(loop: Loop, begun: Begun) -> Ended:
 def collect_again(loop: Loop, begun: Begun) -> Worked | None:
     """What an attempt left whose loop died; None if its agent had not started."""
     place = loop.places.workspace(begun.worker, begun.task.allow)
-    start = place.noted_start()
+    start = noted_start(place)
     if start is None or start.attempt != begun.id:
         return None
-    place.remove_lock()
+    remove_lock(place)
     ended = noted_end(loop, begun)
     return second_snapshot(loop, begun, ended, Ready(place, start, {}))
 
@@ -251,7 +272,9 @@ def prompt_for(loop: Loop, begun: Begun, red_setup: CheckResult | None = None) -
 def preview(loop: Loop, task: Task) -> str:
     """The prompt that an attempt would get now; nothing is run."""
     known = loop.history.of(task)
-    base = loop.branch.tip() or "HEAD"
+    base, recent = loop.branch.recent(loop.branch.ref)
+    if not base:
+        base, recent = loop.branch.recent("HEAD")
     begun = Begun(
         task=task,
         agent=loop.agents.agent(task),
@@ -262,6 +285,6 @@ def preview(loop: Loop, task: Task) -> str:
         share=Share(),
         base=base,
         left=known.left,
-        recent=loop.branch.recent(base),
+        recent=recent,
     )
     return prompt_for(loop, replace(begun, clean=is_last(loop, begun)))

@@ -110,7 +110,7 @@ def _diffs(root: Path, commits: list[str]) -> dict[str, list[str]]:
             continue
         left = end - time.monotonic()
         try:
-            _, shown, _ = git.tried(*_SHOW, commit, "--", timeout=left)
+            shown = git.maybe(*_SHOW, commit, "--", timeout=left) or ""
         except Late:
             break
         if shown:

@@ -108,7 +108,7 @@ def test_a_room_is_made_anew_for_another_tree(
         case "the index is gone":
             files.clear(room.place.index)
         case "the note is damaged":
-            room.place.stamp.write_text("{")
+            room.place.beside("setup").write_text("{")
         case "a file to carry over":
             project.write(".env", "KEY=2\n")
     again = room_of(project, setup)

@@ -18,7 +18,7 @@ from _ralph.checks.running import (
     valid_for,
 )
 from _ralph.errors import SetupFailed
-from _ralph.git import workspace
+from _ralph.git import checkout
 from _ralph.model import Check, Setup
 from tests.conftest import Repo, within
 from tests.git.test_branch import work_on
@@ -147,27 +147,12 @@ def test_it_holds_as_long_as_all_that_checks_see_beside_the_tree(
     assert after != before
 
 
-@pytest.mark.parametrize("link", [True, False])
-def test_files_and_links_that_lead_to_a_place_are_found_and_no_check_runs(
-    repo: Repo, runs: Runs, link: bool
-) -> None:
-    base, there = head(repo), f"{runs.places.paths.places}/work-1/lib"
-    if link:
-        (repo.path / "lib").symlink_to(there)
-    else:
-        repo.write("lib", f"x\n{there}\n")
-    repo.commit("lib")
-    found = runs.run(head(repo), "true", changed=["lib", "a.txt", "gone"])
-    assert (found.naming, found.checks) == (["lib"], [])
-    assert not runs.run(base, "true", changed=["a.txt"]).naming
-
-
 @pytest.mark.parametrize("name", [".gitignore", ".gitattributes"])
 def test_a_fifo_that_a_check_leaves_under_a_name_that_git_reads_holds_nobody(
     repo: Repo, runs: Runs, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Where git waits for it, its deadline ends that, and the room is made anew."""
-    monkeypatch.setattr(workspace, "BULK", 2.0)
+    monkeypatch.setattr(checkout, "BULK", 2.0)
     left = runs.run(head(repo), f"mkfifo {name}", "touch -d 2001-01-01 a.txt", "true")
     red = ["git"] if name == ".gitattributes" else []
     assert [result.name for result in left.red] == red

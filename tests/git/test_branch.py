@@ -16,7 +16,7 @@ from _ralph.errors import BadInput, NeedsPerson, StopNow
 from _ralph.git import branch as branching
 from _ralph.git import git as git_module
 from _ralph.git.branch import Branch, Moved
-from _ralph.git.git import Git
+from _ralph.git.git import Done, Git
 from tests.conftest import Repo
 from tests.git.test_workspace import head, listing
 
@@ -194,21 +194,6 @@ def test_attempts_are_found_by_the_ids_in_their_commits(repo: Repo) -> None:
     assert branch.landed(tip) == {"fed": two, "abc": one}
 
 
-def test_a_git_that_somebody_kills_is_called_once_more_without_its_locks(
-    repo: Repo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    branch, tip = opened(repo)
-    mark, lock, work = (
-        repo.outside / "killed",
-        repo.path / f".git/{branch.ref}.lock",
-        work_on(repo, tip),
-    )
-    killed_once = f"test -e {mark} || {{ touch {mark} {lock}; kill -9 $$; }}"
-    git_that(repo, monkeypatch, f'case "$*" in *update-ref*) {killed_once};; esac')
-    branch.land(work, tip, "x")
-    assert branch.tip() == work and mark.exists() and not lock.exists()
-
-
 def test_a_repository_without_a_commit_is_refused(tmp_path: Path) -> None:
     repo = Repo(tmp_path, git=False)
     repo.git("init", "-q", "-b", "main")
@@ -263,12 +248,12 @@ def test_a_branch_that_somebody_moved_is_not_moved_back(
 def test_a_landing_without_compare_and_swap_is_caught(
     repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Git.tried
+    real = Git.run
 
-    def blind(git: Git, *words: str, **given: Any) -> tuple[int, str, str]:
+    def blind(git: Git, *words: str, **given: Any) -> Done:
         return real(git, *(words[:-1] if words[0] == "update-ref" else words), **given)
 
-    monkeypatch.setattr(Git, "tried", blind)
+    monkeypatch.setattr(Git, "run", blind)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_a_branch_that_somebody_moved_is_not_moved_back(repo, False)
 

@@ -114,8 +114,7 @@ def test_an_error_has_the_words_of_git_and_a_way_on(repo: Repo) -> None:
     git = Git.at(repo.path)
     with pytest.raises(RalphError, match=r"git show failed: fatal: .*nothing"):
         git("show", "nothing")
-    assert git("rev-parse", "--verify", "-q", "nothing", check=False) == ""
-    assert git.tried("rev-parse", "--verify", "-q", "nothing")[0] == 1
+    assert git.maybe("rev-parse", "--verify", "-q", "nothing") is None
     repo.write(".git/config", "[core\n")
     with pytest.raises(
         BadInput, match=r"git cannot work here: .*see \.git/HEAD and \.git/config"
@@ -123,7 +122,7 @@ def test_an_error_has_the_words_of_git_and_a_way_on(repo: Repo) -> None:
         git("status")
 
 
-@pytest.mark.parametrize("name", ["plain", "a b", "line\nfeed", "é", "'"])
+@pytest.mark.parametrize("name", ["plain", "a b", "é", "'"])
 def test_the_places_of_git_around_a_folder(
     tmp_path: Path, repo: Repo, name: str
 ) -> None:

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from _ralph.git import snapshot
-from _ralph.git.workspace import Place, Start
+from _ralph.git.checkout import Checkout, hide, remove_unusable
+from _ralph.git.notes import Start, note_setup, noted_setup
+from _ralph.git.throwaway import copy_state
 from _ralph.model import HANDOFF
 from tests.conftest import Repo, sample
 from tests.git.test_workspace import head, place_of, places_of, tree_of, write
@@ -101,7 +103,7 @@ def made(repo: Repo, kind: str) -> Repo:
     return repo
 
 
-def begun(repo: Repo, kind: str, tree: str, aged: bool) -> tuple[Place, Start]:
+def begun(repo: Repo, kind: str, tree: str, aged: bool) -> tuple[Checkout, Start]:
     """A place as an agent finds it after a checkout and `setup`. If it is `aged`, that
     took more than a second: git then believes that what has the same times is the
     same."""
@@ -109,16 +111,16 @@ def begun(repo: Repo, kind: str, tree: str, aged: bool) -> tuple[Place, Start]:
     new = place.reset(tree)
     places = places_of(repo, REPOSITORIES[kind].setup)
     places.add_git_and_settings(place, head(repo))
-    made = [*place.noted()[1]]
+    made = [*noted_setup(place)[1]]
     if new and (result := places.set_up(place, "x")):
         assert result.ok
-        made = [*place.made_by_setup()]
-    place.note("x", dict.fromkeys(made))
-    place.hide(made)
-    place.remove_unusable(tree)
+        made = [*place.untracked()]
+    note_setup(place, "x", dict.fromkeys(made))
+    hide(place, made)
+    remove_unusable(place, tree)
     if aged:
         later(place.index, 2)
-    return place, Start("x", tree, place.snapshot(tree)[0])
+    return place, Start("x", tree, snapshot.snapshot(place, tree)[0])
 
 
 def entries(repo: Repo, tree: str) -> dict[str, str]:
@@ -136,19 +138,18 @@ def later(path: Path, seconds: float) -> None:
     )
 
 
-def work(place: Place, start: Start) -> str:
-    place.remove_unusable(start.tree)
-    after, said = place.snapshot(start.tree)
+def work(place: Checkout, start: Start) -> str:
+    remove_unusable(place, start.tree)
+    after, said = snapshot.snapshot(place, start.tree)
     assert said == []
-    tree, _, left_out, notices = place.work(start, after)
-    assert left_out == notices == []
-    return tree
+    found = snapshot.work(place, start.tree, start.snapshot, after)
+    return snapshot.with_work(place, start.tree, start.snapshot, after, found)
 
 
-def nothing(place: Place) -> None: ...
+def nothing(place: Checkout) -> None: ...
 
 
-def touch_all(place: Place) -> None:
+def touch_all(place: Checkout) -> None:
     """Write every file again, with the same bytes."""
     for name in place.git.names("ls-files", "-z"):
         path = place.root / name
@@ -275,9 +276,10 @@ def test_a_file_that_a_required_filter_refuses_stays_as_it_is(
     write(place, "a.txt", "edited\n")
     write(place, "good.bin", "edited\n")
     later(place.root / "good.bin", 6)
-    after, said = place.snapshot(start.tree)
+    after, said = snapshot.snapshot(place, start.tree)
     assert said == ["git cannot add bad.bin; it is not part of the work"]
-    tree = place.work(start, after)[0]
+    found = snapshot.work(place, start.tree, start.snapshot, after)
+    tree = snapshot.with_work(place, start.tree, start.snapshot, after, found)
     assert repo.git("diff", "--name-only", "HEAD", tree).split() == [
         "a.txt",
         "good.bin",
@@ -298,7 +300,7 @@ def test_an_edit_of_the_same_size_in_the_same_second_is_work(repo: Repo) -> None
 
 
 # What somebody could build instead, and a repository in which it is wrong.
-def from_the_base(self: Place, tree: str) -> tuple[str, list[str]]:
+def from_the_base(self: Checkout, tree: str) -> tuple[str, list[str]]:
     """No snapshot before the agent: what differs from the tree that was checked out is
     the work."""
     if (place_index := str(self.index)) not in TAKEN:
@@ -308,7 +310,7 @@ def from_the_base(self: Place, tree: str) -> tuple[str, list[str]]:
 
 
 TAKEN: set[str] = set()
-REAL = Place.snapshot
+REAL = snapshot.snapshot
 
 
 @pytest.mark.parametrize(
@@ -317,7 +319,7 @@ REAL = Place.snapshot
 def test_a_work_that_is_compared_with_the_base_is_caught(
     repo: Repo, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(Place, "snapshot", from_the_base)
+    monkeypatch.setattr(snapshot, "snapshot", from_the_base)
     monkeypatch.setattr(snapshot, "_converts", lambda *_: False)
     TAKEN.clear()
     with pytest.raises(AssertionError):
@@ -347,8 +349,8 @@ def test_what_setup_made_is_not_written_into_the_person_s_repository(
     kind = "setup makes files"
     place, start = begun(made(repo, kind), kind, tree_of(repo), aged=False)
     assert start.snapshot == start.tree
-    place.hide([])
-    assert "gen/a" in entries(repo, place.snapshot(start.tree)[0])
+    hide(place, [])
+    assert "gen/a" in entries(repo, snapshot.snapshot(place, start.tree)[0])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the file system knows one case")
@@ -367,11 +369,11 @@ def test_a_person_may_let_git_ignore_the_plan(repo: Repo) -> None:
     repo.write("prd.json", "{}\n")
     place = place_of(repo, "prd.json", "progress.txt")
     place.reset(tree_of(repo))
-    place.copy_state()
+    copy_state(place)
     write(place, HANDOFF, "status: done\n")
-    assert place.snapshot(tree_of(repo)) == (tree_of(repo), [])
+    assert snapshot.snapshot(place, tree_of(repo)) == (tree_of(repo), [])
     write(place, "new.txt", "new\n")
-    made, said = place.snapshot(tree_of(repo))
+    made, said = snapshot.snapshot(place, tree_of(repo))
     assert said == [] and entries(repo, made).keys() == {
         *entries(repo, "HEAD"),
         "new.txt",

@@ -21,13 +21,19 @@ from typing import Any
 import pytest
 
 from _ralph import files
+from _ralph.checks import places as places_module
 from _ralph.checks.places import Places
 from _ralph.checks.view import View
 from _ralph.errors import BadInput, StopNow
-from _ralph.git import patterns, snapshot, workspace
+from _ralph.git import checkout as checkouts
+from _ralph.git import patterns, snapshot
+from _ralph.git.checkout import Checkout, hide, remove_unusable
 from _ralph.git.git import Git, freeze_settings
-from _ralph.git.snapshot import Entry, restore
-from _ralph.git.workspace import Place, Start, changes
+from _ralph.git.litter import ignored_since, litter
+from _ralph.git.notes import Start, noted_setup
+from _ralph.git.snapshot import Entry, changes, restore, settle, with_work, work
+from _ralph.git.submodules import copy_of
+from _ralph.git.throwaway import NO_PUSH, copy_state, write_git
 from _ralph.model import Setup
 from _ralph.process.process import Control
 from _ralph.state import layout, limits, prd
@@ -41,15 +47,15 @@ def settings_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     """git here reads settings of the test."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     for module in (
-        workspace,
+        checkouts,
         snapshot,
     ):  # a git that waits for a FIFO is killed by then
         monkeypatch.setattr(module, "BULK", 20.0)
 
 
-def place_of(repo: Repo, *state: str, name: str = "work-1") -> Place:
+def place_of(repo: Repo, *state: str, name: str = "work-1") -> Checkout:
     git = Git.at(repo.path)
-    return Place(
+    return Checkout(
         git,
         repo.outside / "places" / name,
         git.common / "ralph/plan" / f"{name}.index",
@@ -72,21 +78,21 @@ def places_of(
     return Places(settings, home, branch, frozenset(), Control(), View())
 
 
-def checked_out(repo: Repo, *state: str) -> Place:
+def checked_out(repo: Repo, *state: str) -> Checkout:
     """A place with the files of HEAD."""
     place = place_of(repo, *state)
     place.reset(head(repo))
     return place
 
 
-def furnished(repo: Repo, **more: Any) -> Place:
+def furnished(repo: Repo, **more: Any) -> Checkout:
     """The same, made ready for an agent, with a throwaway `.git`."""
     place = checked_out(repo)
     places_of(repo, **more).add_git_and_settings(place, head(repo))
     return place
 
 
-def in_it(place: Place, *words: str, check: bool = True) -> str:
+def in_it(place: Checkout, *words: str, check: bool = True) -> str:
     """git as an agent runs it in a place: with its throwaway `.git`, and with no
     help."""
     env = {
@@ -170,7 +176,7 @@ def project(repo: Repo) -> Repo:
 # ---------------------------------------------------------------- reset
 
 
-def same_size(place: Place) -> None:
+def same_size(place: Checkout) -> None:
     """An edit of the same size that sets the times back."""
     path = place.root / "a.txt"
     before = path.stat()
@@ -178,14 +184,14 @@ def same_size(place: Place) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def replaced_by_link(place: Place) -> None:
+def replaced_by_link(place: Checkout) -> None:
     """A folder that leads out of the place: what is written there would land
     elsewhere."""
     files.clear(place.root / "src")
     (place.root / "src").symlink_to(place.root.parent / "elsewhere")
 
 
-DEEDS: dict[str, Callable[[Place], object]] = {
+DEEDS: dict[str, Callable[[Checkout], object]] = {
     "edited": lambda p: (p.root / "a.txt").write_text("EVIL\n"),
     "edited, same size, times set back": same_size,
     "deleted": lambda p: (p.root / "a.txt").unlink(),
@@ -215,11 +221,11 @@ DEEDS: dict[str, Callable[[Place], object]] = {
 }  # fmt: skip
 
 
-def begin(place: Place, tree: str) -> None:
+def begin(place: Checkout, tree: str) -> None:
     """What is done in a place before an agent comes."""
-    place.remove_unusable(tree)
+    remove_unusable(place, tree)
     place.reset(tree)
-    assert place.settle(tree) == tree
+    assert settle(place, tree) == tree
 
 
 @pytest.mark.parametrize("deed", DEEDS)
@@ -305,7 +311,7 @@ def test_a_link_in_the_place_of_a_place_is_not_followed(
 # ---------------------------------------------------------------- snapshot
 
 
-def nested(place: Place, name: str) -> None:
+def nested(place: Checkout, name: str) -> None:
     """A repository of its own with a commit, as `git clone` leaves it."""
     folder = place.root / name
     folder.mkdir(parents=True)
@@ -316,7 +322,7 @@ def nested(place: Place, name: str) -> None:
     subprocess.run(["git", *who, "commit", "-qm", "x"], cwd=folder, check=True)
 
 
-def listens(place: Place) -> None:
+def listens(place: Checkout) -> None:
     with socket.socket(socket.AF_UNIX) as one:
         here = os.getcwd()
         os.chdir(place.root)  # the path of a socket is short
@@ -326,43 +332,15 @@ def listens(place: Place) -> None:
             os.chdir(here)
 
 
-def write(place: Place, name: str, content: str = "new\n") -> None:
+def write(place: Checkout, name: str, content: str = "new\n") -> None:
     path = place.root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
 
 
-@pytest.mark.parametrize("name", ["d" * 100, "ж" * 50])
-def test_what_is_too_deep_for_the_system_is_removed_and_named_and_the_rest_is_work(
-    repo: Repo, name: str
-) -> None:
-    place, tree = place_of(repo), tree_of(repo)
-    place.reset(tree)
-    here = os.open(place.root, os.O_RDONLY)
-    for _ in range(os.pathconf("/", "PC_PATH_MAX") // 100 + 1):
-        os.mkdir(name, dir_fd=here)
-        above, here = here, os.open(name, os.O_RDONLY, dir_fd=here)
-        os.close(os.open("f" * 250, os.O_CREAT, dir_fd=here))
-        os.close(above)
-    os.close(here)
-    (said,) = place.remove_unusable(tree)
-    assert said.startswith(f"git cannot add {name}/") and said.endswith(
-        "it was removed"
-    )
-    made, refused = place.snapshot(tree)
-    assert refused == [] and len(listing(repo, made)) - len(
-        listing(repo, tree)
-    ) == depth_of(place.root / name)
-
-
-def depth_of(folder: Path) -> int:
-    """How many folders with a file lie one in the other, however long their path is."""
-    return sum(bool(files) for _, _, files, _ in os.fwalk(folder))
-
-
 FILE, LINK, PROGRAM = "100644", "120000", "100755"
 # What is done, how the tree differs from the commit's, and a word of what is said.
-WORK: dict[str, tuple[Callable[[Place], object], dict[str, tuple[str, str] | None], str]] = {
+WORK: dict[str, tuple[Callable[[Checkout], object], dict[str, tuple[str, str] | None], str]] = {
     "nothing": (lambda p: None, {}, ""),
     "edited": (lambda p: write(p, "a.txt"), {"a.txt": (FILE, "new\n")}, ""),
     "edited, same size, times set back": (same_size, {"a.txt": (FILE, "b\n")}, ""),
@@ -398,25 +376,28 @@ WORK: dict[str, tuple[Callable[[Place], object], dict[str, tuple[str, str] | Non
 }  # fmt: skip
 
 
-def begun(repo: Repo, place: Place, commit: str = "HEAD") -> Start:
+def begun(repo: Repo, place: Checkout, commit: str = "HEAD") -> Start:
     """A place with the files of a commit, as an agent finds it."""
     tree = tree_of(repo, commit)
     place.reset(tree)
     places_of(repo).add_git_and_settings(place, head(repo, commit))
-    place.hide([])
-    return Start("x", tree, place.snapshot(tree)[0])
+    hide(place, [])
+    return Start("x", tree, snapshot.snapshot(place, tree)[0])
 
 
-def left_in(place: Place, start: Start) -> tuple[str, list[str]]:
+def left_in(place: Checkout, start: Start) -> tuple[str, list[str]]:
     """The tree that an agent left, and what is said."""
-    removed = place.remove_unusable(start.tree)
-    after, said = place.snapshot(start.tree)
-    tree, _, *more = place.work(start, after)
-    return tree, [*removed, *said, *more[0], *more[1]]
+    removed = remove_unusable(place, start.tree)
+    after, said = snapshot.snapshot(place, start.tree)
+    found = work(place, start.tree, start.snapshot, after)
+    names, lines = litter(place, start.tree, found)
+    kept = {name: pair for name, pair in found.items() if name not in names}
+    tree = with_work(place, start.tree, start.snapshot, after, kept)
+    return tree, [*removed, *said, *lines]
 
 
 def taken(
-    repo: Repo, place: Place, work: Callable[[Place], object]
+    repo: Repo, place: Checkout, work: Callable[[Checkout], object]
 ) -> tuple[dict[str, object], list[str]]:
     """What becomes of a piece of work: how it differs from HEAD, and what is said."""
     start = begun(repo, place)
@@ -442,7 +423,7 @@ def test_a_snapshot_is_what_stands_there_and_git_does_not_ignore(
     assert seen(project) == before
 
 
-def believing(self: Place, tree: str) -> tuple[str, list[str]]:
+def believing(self: Checkout, tree: str) -> tuple[str, list[str]]:
     """A snapshot that goes by the `.git` that the agent had."""
     in_it(self, "add", "-A")
     found = in_it(self, "write-tree").strip()
@@ -462,14 +443,14 @@ def test_a_snapshot_that_believes_the_agent_s_git_is_caught(
     project: Repo, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     work, wanted, _ = WORK[name]
-    monkeypatch.setattr(Place, "snapshot", believing)
+    monkeypatch.setattr(snapshot, "snapshot", believing)
     assert taken(project, place_of(project), work)[0] != wanted
 
 
 def test_a_snapshot_that_does_not_look_for_fifos_is_caught(
     project: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workspace, "_look", lambda root: ([], []))
+    monkeypatch.setattr(checkouts, "_look", lambda root: ([], []))
     monkeypatch.setattr(snapshot, "BULK", 1.0)
     _, said = taken(project, place_of(project), WORK["a FIFO that git would read"][0])
     assert any(
@@ -486,7 +467,7 @@ def test_a_filter_may_take_long_in_a_checkout(
     project.write("a.big", "all of it\n")
     project.commit("a large file")
     project.git("config", "filter.slow.smudge", "sleep 1; cat")
-    monkeypatch.setattr(workspace, "BULK", 0.5)
+    monkeypatch.setattr(checkouts, "BULK", 0.5)
     place = checked_out(project)
     assert (place.root / "a.big").read_text() == "all of it\n"
 
@@ -497,7 +478,7 @@ def test_copies_of_the_plan_are_read_and_are_no_part_of_the_work(project: Repo) 
     project.write("progress.txt", "notes\n")
     place = checked_out(project, "prd.json", "progress.txt", "AGENTS.md")
     project.write("prd.json", '{"newer": 1}')
-    copied = place.copy_state()
+    copied = copy_state(place)
     assert copied == {"prd.json": b'{"newer": 1}', "progress.txt": b"notes\n"}
     assert on_disk(place.root)["prd.json"][1] == '{"newer": 1}'
     write(place, "prd.json", "EVIL")
@@ -505,7 +486,7 @@ def test_copies_of_the_plan_are_read_and_are_no_part_of_the_work(project: Repo) 
     write(place, "AGENTS.md", "EVIL")
     write(place, ".ralph-handoff.md", "status: done")
     write(place, "new.txt")
-    tree, _ = place.snapshot(head(project))
+    tree, _ = snapshot.snapshot(place, head(project))
     assert listing(project, tree) == {
         **listing(project, "HEAD"),
         "new.txt": (FILE, "new\n"),
@@ -521,7 +502,7 @@ def test_a_link_in_the_place_of_a_copy_leads_nowhere(project: Repo) -> None:
     place = checked_out(project, "prd.json")
     (project.outside / "theirs").write_text("theirs")
     (place.root / "prd.json").symlink_to(project.outside / "theirs")
-    place.copy_state()
+    copy_state(place)
     assert (project.outside / "theirs").read_text() == "theirs"
     assert (place.root / "prd.json").read_text() == project.read("prd.json")
 
@@ -536,7 +517,7 @@ def test_what_known_tools_leave_beside_the_work_is_no_part_of_it(
     private.mkdir(parents=True)
     freeze_settings(Git.at(project.path), private)
 
-    def work(place: Place) -> None:
+    def work(place: Checkout) -> None:
         for name in (
             "src/__pycache__/m.pyc",
             "node_modules/x/i.js",
@@ -565,7 +546,7 @@ def test_a_person_s_settings_are_read_once_and_an_agent_s_edit_of_them_never(
     private.mkdir(parents=True)
     freeze_settings(Git.at(project.path), private)
 
-    def work(place: Place) -> None:
+    def work(place: Checkout) -> None:
         ignore.write_text("*\n")
         config.write_text("[core]\n\texcludesFile = /dev/null\n\tworktree = /nowhere\n")
         write(place, "x.mine")
@@ -581,9 +562,9 @@ def test_a_snapshot_is_made_again_where_gc_took_what_only_the_index_named(
     place = checked_out(project)
     write(place, "x.txt", "new\n")
     os.utime(place.root / "x.txt", (0, 0))  # else git would read it again anyway
-    tree, _ = place.snapshot(head(project))
+    tree, _ = snapshot.snapshot(place, head(project))
     project.git("gc", "-q", "--prune=now")
-    assert place.snapshot(head(project)) == (tree, [])
+    assert snapshot.snapshot(place, head(project)) == (tree, [])
     assert project.git("show", f"{tree}:x.txt") == "new\n"
 
 
@@ -603,7 +584,7 @@ def test_a_file_of_the_branch_is_not_replaced_by_one_that_is_ignored_at_home(
     places_of(project).add_git_and_settings(place, branch)
     assert (place.root / ".env").read_text() == "the branch's\n"
     assert (
-        place.snapshot(branch)[0]
+        snapshot.snapshot(place, branch)[0]
         == project.git("rev-parse", f"{branch}^{{tree}}").strip()
     )
 
@@ -715,7 +696,7 @@ def test_what_is_ignored_and_new_is_named_and_caches_are_not(project: Repo) -> N
     ):
         write(place, name)
     write(place, "node_modules/mine/y")
-    assert sorted(place.ignored_since(moment)) == [
+    assert sorted(ignored_since(place, moment)) == [
         "build",
         "dist.log",
         "node_modules",
@@ -759,7 +740,7 @@ def edited(repo: Repo, name: str) -> tuple[list[str], list[str], dict[str, str |
             if not (place.root / path).parent.is_dir():
                 files.clear((place.root / path).parent)
             write(place, path, content)
-    left, _ = place.snapshot(head(repo))
+    left, _ = snapshot.snapshot(place, head(repo))
     tree, back, new = restore(
         place.git, head(repo), left, protect, allow, ["prd.json", "progress.txt"]
     )
@@ -842,7 +823,7 @@ def test_the_mode_of_a_protected_file_is_put_back_too(repo: Repo) -> None:
     repo.commit("a program")
     place = checked_out(repo)
     (place.root / "tests/run.sh").chmod(0o644)
-    left, _ = place.snapshot(head(repo))
+    left, _ = snapshot.snapshot(place, head(repo))
     tree, back, _ = restore(place.git, head(repo), left, ["tests/**"], [], [])
     assert (tree, [*back]) == (tree_of(repo), ["tests/run.sh"])
 
@@ -949,18 +930,18 @@ def test_what_is_changed_in_a_submodule_is_named_and_is_no_part_of_the_work(
     modular: Repo,
 ) -> None:
     place = checked_out(modular)
-    assert place.snapshot(head(modular)) == (tree_of(modular), [])
+    assert snapshot.snapshot(place, head(modular)) == (tree_of(modular), [])
     write(place, "vendor/lib/lib.txt", "EVIL")
     write(place, "a.txt", "work\n")
-    tree, said = place.snapshot(head(modular))
+    tree, said = snapshot.snapshot(place, head(modular))
     assert said == [
         "vendor/lib is a submodule; what was changed in it is not part of the work"
     ]
     assert changes(place.home, head(modular), tree)[0] == ["a.txt"]
     files.clear(place.root / "vendor")
-    assert changes(place.home, head(modular), place.snapshot(head(modular))[0])[0] == [
-        "a.txt"
-    ]
+    assert changes(
+        place.home, head(modular), snapshot.snapshot(place, head(modular))[0]
+    )[0] == ["a.txt"]
 
 
 @pytest.mark.parametrize("deed", ["edited", "removed", "a folder"])
@@ -973,7 +954,7 @@ def test_where_submodules_are_is_no_part_of_the_work(modular: Repo, deed: str) -
         name = ".gitmodules/x" if deed == "a folder" else ".gitmodules"
         write(place, name, words.replace("path = vendor/lib", "path = elsewhere"))
     write(place, "a.txt", "work\n")
-    tree, said = place.snapshot(head(modular))
+    tree, said = snapshot.snapshot(place, head(modular))
     assert changes(place.home, head(modular), tree)[0] == ["a.txt"]
     assert said == [
         ".gitmodules says where the submodules are; what was changed in it is not part of the work"
@@ -990,7 +971,7 @@ def test_a_link_in_the_place_of_a_submodule_is_no_part_of_the_work(
         files.clear(place.root / link).symlink_to(modular.path / link)
         write(place, "new.txt")
         if taken_first:
-            tree, said = place.snapshot(head(modular))
+            tree, said = snapshot.snapshot(place, head(modular))
             assert changes(place.home, head(modular), tree)[0] == ["new.txt"]
             assert said == [
                 "vendor/lib is a submodule; what was changed in it is not part of the work"
@@ -1005,7 +986,7 @@ def test_a_copy_of_the_plan_behind_a_link_keeps_no_work_out(project: Repo) -> No
     place = checked_out(project, "plans/prd.json")
     (place.root / "plans").symlink_to("src")
     write(place, "new.txt")
-    tree, said = place.snapshot(head(project))
+    tree, said = snapshot.snapshot(place, head(project))
     assert (changes(place.home, head(project), tree)[0], said) == (
         ["new.txt", "plans"],
         [],
@@ -1016,7 +997,7 @@ def test_a_place_that_git_cannot_read_is_made_anew(project: Repo) -> None:
     place = checked_out(project)
     place.index.write_bytes(b"garbage")
     assert place.reset(head(project)) is True
-    assert place.snapshot(head(project)) == (tree_of(project), [])
+    assert snapshot.snapshot(place, head(project)) == (tree_of(project), [])
 
 
 def test_no_filter_runs_in_an_ignored_repository_that_the_index_has(
@@ -1058,12 +1039,12 @@ def test_a_linked_worktree_has_submodules_of_its_own(modular: Repo) -> None:
     modular.git("-C", str(modular.outside / "tree"), *update)
     files.clear(modular.path / ".git/modules")
     home = Git.at(modular.outside / "tree")
-    place = Place(
+    place = Checkout(
         home, modular.outside / "places/work-1", home.common / "ralph/plan/work-1.index"
     )
     place.reset(head(modular))
     assert on_disk(place.root)["vendor/lib/lib.txt"] == (FILE, "lib\n")
-    assert place.snapshot(head(modular))[0] == tree_of(modular)
+    assert snapshot.snapshot(place, head(modular))[0] == tree_of(modular)
 
 
 def test_a_submodule_that_home_has_no_copy_of_is_an_empty_folder(modular: Repo) -> None:
@@ -1071,7 +1052,7 @@ def test_a_submodule_that_home_has_no_copy_of_is_an_empty_folder(modular: Repo) 
     files.clear(modular.path / "vendor/lib")
     place = checked_out(modular)
     assert os.listdir(place.root / "vendor/lib") == []
-    assert place.snapshot(head(modular))[0] == tree_of(modular)
+    assert snapshot.snapshot(place, head(modular))[0] == tree_of(modular)
 
 
 def test_a_submodule_without_its_commit_at_home_is_said(modular: Repo) -> None:
@@ -1089,11 +1070,11 @@ def test_a_sparse_home_has_sparse_places_and_all_work_counts(project: Repo) -> N
     place = furnished(project)
     assert not (place.root / "other").exists() and (place.root / "src/main.py").exists()
     assert in_it(place, "status", "--porcelain") == ""
-    assert place.snapshot(head(project)) == (tree_of(project), [])
+    assert snapshot.snapshot(place, head(project)) == (tree_of(project), [])
     write(place, "other/new.txt")
     write(place, "other/big.txt", "edited\n")
     write(place, "src/main.py", "edited\n")
-    tree, _ = place.snapshot(head(project))
+    tree, _ = snapshot.snapshot(place, head(project))
     assert changes(place.home, head(project), tree)[0] == [
         "other/big.txt",
         "other/new.txt",
@@ -1120,15 +1101,8 @@ def test_a_repository_with_sha256(tmp_path: Path) -> None:
     assert in_it(place, "log", "--format=%H").strip() == head(made)
     write(place, "a.txt", "b\n")
     in_it(place, "commit", "-qam", "of an agent")
-    tree, said = place.snapshot(head(made))
+    tree, said = snapshot.snapshot(place, head(made))
     assert (len(tree), said, listing(made, tree)["a.txt"]) == (64, [], (FILE, "b\n"))
-
-
-def test_a_path_with_a_line_feed(tmp_path: Path) -> None:
-    repo = Repo(tmp_path / 'a\n"b')
-    place = checked_out(repo)
-    places_of(repo).add_git_and_settings(place, head(repo))
-    assert in_it(place, "rev-parse", "HEAD^{commit}").strip() == head(repo)
 
 
 def at(repo: Repo, name: str) -> Repo:
@@ -1166,7 +1140,7 @@ def test_a_shallow_clone(project: Repo) -> None:
     assert in_it(place, "log", "--format=%s").split() == ["second"]
     assert in_it(place, "fsck", "--connectivity-only") == ""
     write(place, "new.txt")
-    tree, _ = place.snapshot(head(shallow))
+    tree, _ = snapshot.snapshot(place, head(shallow))
     assert changes(place.home, head(shallow), tree)[0] == ["new.txt"]
 
 
@@ -1191,12 +1165,13 @@ def test_the_throwaway_git_is_as_if_somebody_had_cloned(project: Repo) -> None:
         "feature/é-x"
     ]
     assert in_it(place, "log", "--format=%s").splitlines() == ["project", "start"]
-    assert in_it(place, "remote") == "" and os.listdir(place.root / ".git/hooks") == []
+    assert os.listdir(place.root / ".git/hooks") == []
+    asked = ("remote", "get-url", "origin")
+    assert in_it(place, *asked).strip() == "https://example.invalid/x.git"
+    assert in_it(place, *asked, "--push").strip() == NO_PUSH
     settings = in_it(place, "config", "--list", "--local")
     assert "user.email=test@example.invalid" in settings
-    assert not any(
-        word in settings for word in ("remote.", "credential.", "alias.", "hookspath")
-    )
+    assert not any(word in settings for word in ("credential.", "alias.", "hookspath"))
     assert in_it(place, "fsck", "--full") == ""
 
 
@@ -1290,7 +1265,7 @@ def test_a_place_that_shares_home_s_git_is_caught(
 ) -> None:
     """The two short cuts that somebody could take instead of a throwaway `.git`."""
 
-    def shared(self: Place, at: str, branch: str, common: Mapping[str, str]) -> None:
+    def shared(self: Checkout, at: str, branch: str, common: Mapping[str, str]) -> None:
         own = files.clear(self.root / ".git")
         if kept == "shared .git":
             own.write_text(f"gitdir: {self.home.dir}\n")
@@ -1299,8 +1274,8 @@ def test_a_place_that_shares_home_s_git_is_caught(
         files.clear(own / "objects")
         (own / "objects").symlink_to(self.home.common / "objects")
 
-    real = Place.renew_git
-    monkeypatch.setattr(Place, "renew_git", shared)
+    real = write_git
+    monkeypatch.setattr(places_module, "write_git", shared)
     with pytest.raises(AssertionError):
         test_nothing_that_is_done_to_the_throwaway_git_reaches_home(project)
 
@@ -1318,7 +1293,7 @@ def test_filters_work_in_a_place_as_they_do_at_home(project: Repo) -> None:
     assert (place.root / "y.crlf").read_bytes() == b"one\r\n"
     assert in_it(place, "status", "--porcelain") == ""
     write(place, "x.up", "world\n")
-    tree, _ = place.snapshot(head(project))
+    tree, _ = snapshot.snapshot(place, head(project))
     assert listing(project, tree)["x.up"] == (FILE, "WORLD\n")
     assert listing(project, tree)["y.crlf"] == (FILE, "one\n")
 
@@ -1332,8 +1307,8 @@ def test_a_reset_keeps_what_setup_made_whatever_its_name(
     place = place_of(project)
     place.reset(tree_of(project))
     write(place, name)
-    assert place.made_by_setup() == [name]
-    place.hide([name])
+    assert place.untracked() == [name]
+    hide(place, [name])
     write(place, "left")
     begin(place, tree_of(project))
     assert (place.root / name).exists() and not (place.root / "left").exists()
@@ -1347,9 +1322,9 @@ def test_a_note_of_setup_is_read_whoever_wrote_it(
     repo: Repo, note: str, made: list[str]
 ) -> None:
     place = place_of(repo)
-    place.stamp.parent.mkdir(parents=True, exist_ok=True)
-    place.stamp.write_text(note)
-    assert [*place.noted()[1]] == made
+    place.beside("setup").parent.mkdir(parents=True, exist_ok=True)
+    place.beside("setup").write_text(note)
+    assert [*noted_setup(place)[1]] == made
 
 
 @pytest.mark.parametrize("name", ["/evil", "../evil", "a/../../evil", "linked"])
@@ -1361,5 +1336,5 @@ def test_the_name_of_a_submodule_leads_nowhere_else(repo: Repo, name: str) -> No
     (modules / "linked").symlink_to(evil)
     (modules / "lib/objects").mkdir(parents=True)
     place = place_of(repo)
-    assert place.modules.copy_of(str(evil) if name == "/evil" else name, "lib") is None
-    assert place.modules.copy_of("lib", "lib") == modules / "lib"
+    assert copy_of(place.home, str(evil) if name == "/evil" else name, "lib") is None
+    assert copy_of(place.home, "lib", "lib") == modules / "lib"

@@ -1,0 +1,142 @@
+"""What an agent left that no clone would have as it has it: copies of secrets, files
+and links that name places of this machine, and what git ignores."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from _ralph import files, text
+from _ralph.git import patterns
+from _ralph.git.checkout import Checkout
+from _ralph.git.git import BULK, CACHES, LEFT_BY_AGENTS, names_in
+from _ralph.git.snapshot import Changed, blob_of
+from _ralph.model import LEFT_OUT
+
+_LOOKED_AT = 8 << 20
+"""Bytes of a file in which the path of a place is looked for."""
+
+
+def litter(checkout: Checkout, tree: str, work: Changed) -> tuple[set[str], list[str]]:
+    """What of the work on `tree` is left out, and a line for each: copies of what
+    `.worktreeinclude` names, and new files that name a place of ralph's. A new folder
+    goes with them where more than half of the files right in it do, as those of a
+    virtual environment."""
+    found, lines = set[str](), []
+    for name, source in _copies(checkout, work).items():
+        found.add(name)
+        what = f"a copy of {text.one_line(source)}, which git ignores"
+        lines.append(f"{text.one_line(name)} ({what}; left out)")
+    in_folder: dict[str, list[str]] = {}
+    for name, (base, new) in work.items():
+        if new.is_file and not base.exists:
+            in_folder.setdefault(name.rpartition("/")[0], []).append(name)
+    for folder, names in in_folder.items():
+        naming = [name for name in names if _names_places(checkout, name)]
+        if len(naming) * 2 > len(names) and _is_new(checkout, tree, folder):
+            inside = [name for name in work if name.startswith(f"{folder}/")]
+            found.update(inside)
+            naming = [f"{folder}/"]
+        found.update(naming)
+        for name in naming:
+            what = "new, and names a checkout of ralph, which no clone has"
+            lines.append(f"{text.one_line(name)} ({what}; left out)")
+    return found, lines
+
+
+def _copies(checkout: Checkout, work: Changed) -> dict[str, str]:
+    """The files that hold what a file of `.worktreeinclude` holds, each with that."""
+    sizes = {_size(checkout.root / name) for name in work} - {0}
+    known = {}
+    for name in checkout.carried if sizes else ():
+        source = checkout.home.root / name
+        about = files.regular(source)
+        if about and about.st_size in sizes:
+            like = next(iter(work.values()))[1].blob
+            known[blob_of(source, like)] = name
+    found = {}
+    for name, (_, new) in work.items():
+        if new.blob in known:
+            found[name] = known[new.blob]
+    return found
+
+
+def _size(path: Path) -> int:
+    about = files.regular(path, follow=False)
+    return about.st_size if about else 0
+
+
+def _is_new(checkout: Checkout, tree: str, folder: str) -> bool:
+    """Whether `tree` has no such folder."""
+    return bool(folder) and not checkout.git("ls-tree", tree, "--", folder)
+
+
+def _names_places(checkout: Checkout, name: str) -> bool:
+    """Whether a file here names the folder of all places."""
+    places = os.fsencode(checkout.root.parent)
+    return places in (files.read_regular(checkout.root / name, _LOOKED_AT) or b"")
+
+
+def leads_nowhere(checkout: Checkout, work: Changed) -> list[str]:
+    """Why the work would be green on this machine alone, a line for each: a file that
+    has a new line with the path of a place, and a link that is absolute or leads out of
+    the checkout."""
+    found = []
+    for name, (base, new) in work.items():
+        shown = text.one_line(name)
+        if new.is_link and _leads_out(checkout.root, name):
+            what = "is a link that is absolute or leads out of the checkout"
+            found.append(f"{shown} {what}: in a clone it leads nowhere")
+        elif new.is_file and _names_places(checkout, name):
+            before = b""
+            if base.is_file:
+                before = os.fsencode(checkout.git("cat-file", "blob", base.blob))
+            now = files.read_regular(checkout.root / name, _LOOKED_AT) or b""
+            added = set(now.splitlines()) - set(before.splitlines())
+            if any(os.fsencode(checkout.root.parent) in line for line in added):
+                found.append(
+                    f"{shown} names a checkout of ralph, which a clone does not have"
+                )
+    return found
+
+
+def _leads_out(root: Path, name: str) -> bool:
+    link = root / name
+    try:
+        if os.path.isabs(os.readlink(link)):
+            return True
+    except OSError:
+        return False
+    return not Path(os.path.realpath(link)).is_relative_to(root)
+
+
+def ignored_since(checkout: Checkout, moment: float) -> list[str]:
+    """What git ignores here, files and folders, and was changed after `moment` (unix
+    seconds), but for caches of known tools and what agents always leave."""
+    words = ("ls-files", "-o", "-i", "--exclude-standard", "--directory", "-z")
+    own = {*checkout.state, *checkout.carried, *LEFT_OUT, ".git"}
+    known = patterns.matcher([*CACHES, "*.pyc", ".vite", *LEFT_BY_AGENTS])
+    found = []
+    for entry in names_in(checkout.git.maybe(*words, timeout=BULK)):
+        name = entry.rstrip("/")
+        if name in own:
+            continue
+        for path in files.walk(checkout.root / name):
+            below = path.relative_to(checkout.root).as_posix()
+            if _changed_at(path) >= moment and not known(below):
+                found.append(name)
+                break
+    return found
+
+
+def changed_since(folder: Path, names: list[str], moment: float) -> list[str]:
+    """Those of these files in a folder that were changed after `moment` (unix
+    seconds)."""
+    return [name for name in names if _changed_at(folder / name) >= moment]
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.lstat().st_ctime
+    except OSError:
+        return 0.0
