@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -151,5 +152,5 @@ def test_the_plan_is_read_with_its_patterns_and_a_refused_one_is_named(
         prd.read(as_json("x", task), tmp_path / "prd.json")
 
 
-def as_json(protect: str, task: dict[str, object]) -> str:
+def as_json(protect: str, task: Mapping[str, object]) -> str:
     return json.dumps({"protect": protect, "tasks": [task]})
