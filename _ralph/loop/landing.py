@@ -27,11 +27,10 @@ def advance(loop: Loop, examined: Examined) -> bool:
     """Move the branch to the commit of an attempt that passed, once nobody sits on it.
     False if somebody moved the branch: then nothing has been said yet, and the work is
     to be made and examined again."""
-    begun = examined.begun
-    wait_until_free(loop, examined)
+    task = examined.begun.task
+    wait_until_free(loop, task)
     loop.git.sync()
-    title = text.one_line(begun.task.title, 60)
-    why = f"{text.one_line(begun.task.id, 80)}: {title}"
+    why = f"{text.one_line(task.id, 80)}: {text.one_line(task.title, 60)}"
     try:
         loop.branch.land(examined.commit, examined.candidate.tip, why)
     except Moved:
@@ -40,18 +39,18 @@ def advance(loop: Loop, examined: Examined) -> bool:
     return True
 
 
-def wait_until_free(loop: Loop, examined: Examined) -> None:
+def wait_until_free(loop: Loop, task: Task) -> None:
     """Wait while a working tree has the branch checked out: its files would not follow.
     NeedsPerson when the run's time is up; the next start examines the work again."""
     seat = loop.branch.seat
     if seat is None:
         return
-    name, task = loop.branch.name, examined.begun.task.id
+    name = loop.branch.name
     switch = "switch away: git switch - (or git switch --detach)"
-    reason = f"{task} passed and waits: {name} is checked out in {seat}; {switch}"
+    reason = f"{task.id} passed and waits: {name} is checked out in {seat}; {switch}"
     loop.view.doing(f"waiting: {name} is checked out")
     try:
-        loop.stand_by(reason, lambda: loop.branch.seat is None, task)
+        loop.stand_by(reason, lambda: loop.branch.seat is None, task.id)
     except Stop as stop:
         # Where another loop met the limit first, this one was only told to end.
         if stop.word == "limit" or time.time() >= loop.ends:
@@ -66,29 +65,53 @@ def note(loop: Loop, examined: Examined) -> None:
     begun, decision = examined.begun, examined.decision
     allowed = attempts_at(loop.limits, begun.task)
     loop.read()
-    wait_for_plan(loop, examined)
+    if loop.trouble and not examined.passed:
+        # to block a task takes a plan that can be read; a pass is marked later
+        wait_for_plan(loop)
     with loop.plan_locked():
         history = loop.history.of(begun.task)
         by_person = examined.worked.by_person or bool(loop.control.interrupts)
         blocked = why_blocked(examined, history, allowed, by_person)
         parked = keep_work(loop, examined, blocked)
-        claimed = set_back_claim(loop, examined)
+        now = loop.plan.task_with(begun.task.key)
+        claims = now is not None and now.passed and not examined.passed
+        if now and claims and not loop.trouble:
+            loop.mark(lambda plan: edit.set_passed(plan, now, False))
         if blocked:
             block(loop, begun.task, blocked)
-        record = record_of(loop, examined, blocked, parked, claimed, by_person)
+        record = record_of(loop, examined, blocked, parked, by_person)
+        if claims:
+            claim = f"{begun.task.id} had been set to pass during the attempt"
+            record.restored.append(f"{loop.paths.prd.name} ({claim})")
         counted = decision.verdict in COUNTED
         number = f", attempt {begun.number} of {allowed}" if counted else ""
         lines = record_lines(examined, record)
         loop.write(record, f"{begun.headline} | {decision.verdict}{number}", lines)
         if examined.passed and not loop.trouble:
             mark_passed(loop, record)
-    loop.view.lines(said_at_the_end(record))
+    shown = [f"restored: {line}" for line in record.restored]
+    shown += record.notices
+    shown += [f"denied: {line}" for line in record.denials]
+    if record.tests:
+        shown.append(f"changed tests: {text.few(record.tests)}")
+    loop.view.lines(shown)
     loop.view.verdict(record, spent(examined.result))
     loop.view.task("")
-    event = "passed" if examined.passed else "blocked" if blocked else ""
-    if event:
-        loop.pending.append((event, blocked or decision.reason, begun.task.id))
+    if examined.passed:
+        loop.pending.append(("passed", decision.reason, begun.task.id))
+    elif blocked:
+        loop.pending.append(("blocked", blocked, begun.task.id))
     loop.last_stop = stop_after(loop, examined)
+
+
+def wait_for_plan(loop: Loop) -> None:
+    """Wait until the plan can be read."""
+
+    def is_readable() -> bool:
+        loop.read()
+        return not loop.trouble
+
+    loop.stand_by(f"{loop.trouble}; waiting until it can be read", is_readable)
 
 
 def stop_after(loop: Loop, examined: Examined) -> Stop | None:
@@ -99,23 +122,10 @@ def stop_after(loop: Loop, examined: Examined) -> Stop | None:
     if not loop.options.once or verdict is Verdict.INTERRUPTED:
         return None
     if verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE):
-        word = "limited" if verdict is Verdict.LIMITED else "unavailable"
-        return Stop(word, f"no attempt can be made now: {examined.decision.reason}")
+        reason = f"no attempt can be made now: {examined.decision.reason}"
+        return Stop(str(verdict), reason)
     passed = Exit.COMPLETE if examined.passed else None
     return Stop("once", f"one attempt, as asked: {verdict}", passed)
-
-
-def wait_for_plan(loop: Loop, examined: Examined) -> None:
-    """What takes a mark away, or blocks, needs a plan that can be read: wait for it. A
-    pass does not: it is marked as soon as that can be."""
-    if not loop.trouble or examined.passed:
-        return
-
-    def readable() -> bool:
-        loop.read()
-        return not loop.trouble
-
-    loop.stand_by(f"{loop.trouble}; waiting until it can be read", readable)
 
 
 def why_blocked(
@@ -157,17 +167,6 @@ def keep_work(loop: Loop, examined: Examined, blocked: str) -> str:
     return ""
 
 
-def set_back_claim(loop: Loop, examined: Examined) -> list[str]:
-    """Set back a `passes` that became true during the attempt without a verdict; a line
-    that says so."""
-    now = loop.plan.task_with(examined.begun.task.key)
-    if loop.trouble or not now or not now.passed or examined.passed:
-        return []
-    loop.mark(lambda plan: edit.set_passed(plan, now, False))
-    name = loop.paths.prd.name
-    return [f"{name} ({now.id} had been set to pass during the attempt)"]
-
-
 def block(loop: Loop, task: Task, reason: str) -> None:
     """Block a task in the plan, if it is still there and open."""
     now = task_now(loop.plan, task.id, task.title)
@@ -205,17 +204,16 @@ def restore_marks(loop: Loop) -> None:
         return
     lost = []
     for task in loop.plan.tasks:
+        known = loop.history.of(task)
         if task.passed or not loop.history.holds(task):
             continue
-        if loop.branch.has_landed(loop.history.of(task).commit):
-            lost.append(task)
-    for task in lost:
-        how = loop.history.of(task).passed_words
-        loop.view.line(
-            f"{task.id} {how}: marked again in {loop.paths.prd.name}; "
-            f"`ralph retry {task.id}` opens it",
-            color="yellow",
-        )
+        if not loop.branch.has_landed(known.commit):
+            continue
+        lost.append(task)
+        marked = f"marked again in {loop.paths.prd.name}"
+        said = f"{task.id} {known.passed_words}: {marked}; "
+        said += f"`ralph retry {task.id}` opens it"
+        loop.view.line(said, color="yellow")
     if lost:
         loop.mark(lambda plan: edit.set_passed(plan, lost, True))
 
@@ -224,18 +222,13 @@ def restore_marks(loop: Loop) -> None:
 
 
 def record_of(
-    loop: Loop,
-    examined: Examined,
-    blocked: str,
-    parked: str,
-    claimed: Sequence[str],
-    by_person: bool,
+    loop: Loop, examined: Examined, blocked: str, parked: str, by_person: bool
 ) -> AttemptEnded:
     """The verdict record of an attempt."""
     worked, begun, decision = examined.worked, examined.begun, examined.decision
-    result, judgement = examined.result, examined.judgement
+    result, judgement = examined.result, examined.judgement or Judgement()
     notices = [*worked.notices, *examined.notices]
-    if result.overage or (judgement and judgement.overage):
+    if result.overage or judgement.overage:
         billed = "the provider bills extra usage"
         notices.append(f"the subscription is used up, and {billed}")
     now = loop.plan.task_with(begun.task.key)
@@ -247,7 +240,7 @@ def record_of(
         denied=decision.denied,
         flaky=decision.flaky,
         tests=first_lines(examined.tests),
-        restored=first_lines([*worked.restored, *claimed]),
+        restored=first_lines(worked.restored),
         notices=first_lines([*dict.fromkeys(notices)]),
         handoff=dict(examined.handoff),
         blocked=blocked,
@@ -255,7 +248,7 @@ def record_of(
         base=begun.base,
         checks={check.command: check.ok for check in examined.checks},
         failure=failure_of(examined.checks),
-        judge=judgement or Judgement(),
+        judge=judgement,
         session=result.session or "",
         exit=result.exit or 0,
         reset=result.reset or 0.0,
@@ -288,59 +281,44 @@ def failure_of(checks: Sequence[CheckResult]) -> Failure:
 def record_lines(examined: Examined, record: AttemptEnded) -> list[str]:
     """The lines of an attempt in progress.txt: each part begins with a label, and its
     further lines, as all that an agent wrote, are quoted."""
-    worked, result = examined.worked, examined.result
-    agent = examined.begun.agent
-    ended = ended_words(result) or "ended well"
+    result, judgement = examined.result, examined.judgement
     command = text.one_line(record.command, 80)
+    ended = ended_words(result) or "ended well"
+    judge = ""
+    if judgement:
+        who = text.one_line(judgement.agent, 80)
+        verdict = "agrees" if judgement.agrees else "does not agree"
+        said = f"{who} {verdict}, {spent(judgement)}"
+        judge = "\n".join([said, *judgement.objections])
     checks = ", ".join(f"{check.name} {check.outcome}" for check in examined.checks)
+    failure = ""
+    if record.failure.name and not examined.passed:
+        tail = text.tail(record.failure.tail, 2000)
+        failure = f"{record.failure.name}\n{tail}"
+    handoff = examined.handoff_text.strip()
+    back = f"{record.parked}; back with: git cherry-pick {record.parked}"
     parts = [
         ("agent", f"{command}, {spent(result)}, {ended}"),
-        ("session", agent.reopen(result.session)),
-        ("judge", judge_words(examined.judgement)),
+        ("session", examined.begun.agent.reopen(result.session)),
+        ("judge", judge),
         ("checks", checks),
-        ("changes", worked.changes),
+        ("changes", examined.worked.changes),
         ("changed tests", text.few(record.tests)),
         ("flaky", text.few(record.flaky)),
         ("reason", record.reason),
+        *(("restored", line) for line in record.restored),
+        *(("notice", line) for line in record.notices),
+        ("denied", "; ".join(record.denials)),
+        ("failure", failure),
+        ("handoff", f"\n{handoff}" if handoff else ""),
+        ("blocked", record.blocked),
+        ("parked", back if record.parked else ""),
+        ("still running after KILL", ", ".join(map(str, result.survivors))),
     ]
-    parts += [("restored", line) for line in record.restored]
-    parts += [("notice", line) for line in record.notices]
-    parts.append(("denied", "; ".join(record.denials)))
-    if record.failure.name and not examined.passed:
-        tail = text.tail(record.failure.tail, 2000)
-        parts.append(("failure", f"{record.failure.name}\n{tail}"))
-    handoff = examined.handoff_text.strip()
-    parts.append(("handoff", f"\n{handoff}" if handoff else ""))
-    parts.append(("blocked", record.blocked))
-    if record.parked:
-        back = f"back with: git cherry-pick {record.parked}"
-        parts.append(("parked", f"{record.parked}; {back}"))
-    survivors = ", ".join(map(str, result.survivors))
-    parts.append(("still running after KILL", survivors))
     lines = []
     for label, body in parts:
         if body:
             first, _, rest = body.partition("\n")
             lines.append(f"- {label}: {text.one_line(first, 500)}".rstrip())
             lines += text.quote(rest)
-    return lines
-
-
-def judge_words(judgement: Judgement | None) -> str:
-    """What the judge said, and what that took."""
-    if judgement is None:
-        return ""
-    verdict = "agrees" if judgement.agrees else "does not agree"
-    who = text.one_line(judgement.agent, 80)
-    line = f"{who} {verdict}, {spent(judgement)}"
-    return "\n".join([line, *judgement.objections])
-
-
-def said_at_the_end(record: AttemptEnded) -> list[str]:
-    """The notices of an attempt, a line each, for a terminal."""
-    lines = [f"restored: {line}" for line in record.restored]
-    lines += record.notices
-    lines += [f"denied: {line}" for line in record.denials]
-    if record.tests:
-        lines.append(f"changed tests: {text.few(record.tests)}")
     return lines
