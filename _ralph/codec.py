@@ -17,7 +17,7 @@ MOST = 10**12
 Kind = TypeVar("Kind")
 
 
-def made(kind: type[Kind], value: object) -> Kind:
+def from_json(kind: type[Kind], value: object) -> Kind:
     """The dataclass `kind` of a JSON object. Unknown fields are ignored, and null is as
     if the field were missing. ValueError names the field that is wrong."""
     readers, _, needed = _fields(kind)  # type: ignore[arg-type]  # a class can be hashed
@@ -33,20 +33,20 @@ def made(kind: type[Kind], value: object) -> Kind:
     return kind(**given)
 
 
-def as_json(value: Any) -> Any:
-    """A value as JSON for `made`. Numbers are capped: some come from agents."""
+def to_json(value: Any) -> Any:
+    """A value as JSON for `from_json`. Numbers are capped: some come from agents."""
     if is_dataclass(value):
         defaults = _fields(value.__class__)[1]
         parts = {name: getattr(value, name) for name in defaults}
         return {
-            name: as_json(part)
+            name: to_json(part)
             for name, part in parts.items()
             if part != defaults[name]
         }
     if isinstance(value, list):
-        return [as_json(entry) for entry in value]
+        return [to_json(entry) for entry in value]
     if isinstance(value, dict):
-        return {key: as_json(entry) for key, entry in value.items()}
+        return {key: to_json(entry) for key, entry in value.items()}
     if type(value) in (int, float):
         return min(value, MOST)
     return str(value) if isinstance(value, Path) else value
@@ -82,7 +82,7 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
             if part is not None
         }
     if isinstance(hint, type) and is_dataclass(hint):
-        return functools.partial(made, hint)
+        return functools.partial(from_json, hint)
     if issubclass(hint, (enum.Enum, Path)):
         return lambda value: hint(_exactly(str, value))
     return functools.partial(_number if hint in (int, float) else _exactly, hint)

@@ -221,21 +221,6 @@ def copy(source: str, target: str) -> bool:
     return done.returncode == 0
 
 
-def spelt(path: Path) -> Path:
-    """`path`, if it is no link, as the disk spells it: that of a Mac tells neither
-    cases nor Unicode forms apart."""
-    with contextlib.suppress(
-        AttributeError, OSError
-    ):  # this is no Mac, or nothing is there
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            said = fcntl.fcntl(fd, fcntl.F_GETPATH, bytes(1024))  # type: ignore[attr-defined,unused-ignore]
-            return Path(os.fsdecode(said.rstrip(b"\0")))
-        finally:
-            os.close(fd)
-    return path
-
-
 def signature(path: Path) -> list[int]:
     """What changes whenever the file does, as only the kernel sets ctime; empty if it
     is gone."""

@@ -486,7 +486,7 @@ def imported() -> None:
     psutil.Process()
     for kind in (*records.KINDS.values(), _File, Ended):
         with contextlib.suppress(ValueError):
-            codec.made(kind, {})
+            codec.from_json(kind, {})
     gc.freeze()  # nothing of it goes before the end
 
 

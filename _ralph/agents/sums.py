@@ -12,7 +12,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.agents.events import StreamParser
-from _ralph.codec import as_json, made
+from _ralph.codec import from_json, to_json
 from _ralph.model import AgentResult, Outcome
 
 SUFFIX = ".sums.json"
@@ -56,7 +56,7 @@ class Saver:
         self._parser.news = False
         doing = text.one_line(text.redact(self._parser.doing), 100)
         data = json.dumps(
-            as_json(SoFar(result=so_far(self._parser), doing=doing))
+            to_json(SoFar(result=so_far(self._parser), doing=doing))
         ).encode()
         new = self._path.with_name(self._path.name + files.TEMPORARY)
         with contextlib.suppress(OSError):
@@ -80,7 +80,7 @@ def read(transcript: Path) -> SoFar | None:
     its agent has not begun, or the file is damaged."""
     data = files.read_regular(transcript.with_name(transcript.name + SUFFIX), _LARGEST)
     with contextlib.suppress(ValueError, RecursionError):
-        return made(SoFar, json.loads(data)) if data else None
+        return from_json(SoFar, json.loads(data)) if data else None
     return None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from _ralph import files
 from _ralph.checks.suite import ran
-from _ralph.codec import as_json, made
+from _ralph.codec import from_json, to_json
 from _ralph.model import Check, CheckResult
 
 BEFORE = "before the work: "
@@ -68,7 +68,7 @@ class Results:
         another run; only `own` where it is valid for something else."""
         results = cls(path, run, valid, tree_of)
         try:
-            found = made(_File, json.loads(files.read_regular(path) or b""))
+            found = from_json(_File, json.loads(files.read_regular(path) or b""))
         except (OSError, ValueError, RecursionError):
             return results
         if found.run != run:
@@ -87,7 +87,7 @@ class Results:
         accepted = sorted(self.accepted)
         content = _File(self.run, self.valid, self.said, self.own, accepted, self.built)
         files.make_way(self.path)
-        data = json.dumps(as_json(content)).encode()
+        data = json.dumps(to_json(content)).encode()
         files.atomic_write(self.path, data, durable=False)
 
     def room_changes(self) -> None:

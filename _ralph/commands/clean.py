@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from _ralph.git.checkout import Checkout
 from _ralph.git.git import Git, git_places
 from _ralph.model import Paths
 from _ralph.state import layout, lock
-from _ralph.state.layout import NOTE, Noted
 
 
 def clean_places(
@@ -26,55 +24,49 @@ def clean_places(
     if here is None:
         raise BadInput("there is no git repository here; cd to one that has plans")
     git = Git.at(here[0])
-    if prd:
-        folders = [layout.locate(prd).places]
-    else:
-        folders = sorted(Path(os.path.realpath(layout.places_folder())).glob("*"))
+    plans = [layout.locate(prd)] if prd else _plans_of(git)
     found, stays = False, False
-    for folder in folders:
-        note = _note_of(git, folder)
-        if note is None:
+    for paths in plans:
+        if not paths.places.is_dir() or paths.places.is_symlink():
             continue
         found = True
-        why = _why_kept(note, force)
+        why = _why_kept(paths, force)
         if why:
-            echo(f"left {folder}: {why}")
+            echo(f"left {paths.places}: {why}")
         elif dry_run:
-            echo(f"would remove {folder}")
+            echo(f"would remove {paths.places}")
         else:
-            strange = _remove(git, note.paths)
+            strange = _remove(git, paths)
             for entry in strange:
                 echo(f"left {entry}: ralph did not make it, or cannot remove it")
             if strange:
                 stays = True
             else:
-                echo(f"removed {folder}")
+                echo(f"removed {paths.places}")
     if not found:
         echo("there is nothing to remove")
     return Exit.PERSON if stays else Exit.COMPLETE
 
 
-def _note_of(git: Git, folder: Path) -> Noted | None:
-    """The note in a folder of places that ralph made for this repository, or None."""
-    if folder.is_symlink():
-        return None
-    note = layout.noted(folder)
-    if note is None or note.paths.places != folder:
-        return None
-    if not note.common.is_dir() or not note.common.samefile(git.common):
-        return None
-    return note
+def _plans_of(git: Git) -> list[Paths]:
+    """The plans of this repository that ralph has worked."""
+    plans = []
+    for private in sorted(git.common.glob("ralph/*")):
+        note = layout.noted(private)
+        if note:
+            plans.append(layout.paths_of(note.root, git.common, note.prd))
+    return plans
 
 
-def _why_kept(note: Noted, force: bool) -> str:
+def _why_kept(paths: Paths, force: bool) -> str:
     """Why the places of a plan must stay, or nothing."""
-    holder = layout.running(note.paths)
+    holder = layout.running(paths)
     if holder:
         return f"`ralph {holder.what}` is at work there (pid {holder.pid})"
-    if force or not note.prd.is_file():
+    if force or not paths.prd.is_file():
         return ""
     try:
-        _, _, history = layout.read_state(note.prd)
+        _, _, history = layout.read_state(paths.prd)
     except BadInput as error:
         return str(error)
     if history.open_starts:
@@ -93,9 +85,7 @@ def _remove(git: Git, paths: Paths) -> list[Path]:
                 index = paths.private / f"{entry.name}.index"
                 with contextlib.suppress(OSError):
                     Checkout(git, entry, index).remove()
-        # The note goes last: without it, a clean that was killed would not go on.
-        stays = [entry for entry in paths.places.iterdir() if entry.name != NOTE]
+        stays = [*paths.places.iterdir()]
         if not stays:
-            (paths.places / NOTE).unlink()
             paths.places.rmdir()
     return stays

@@ -163,7 +163,7 @@ def _plan(loop: Loop) -> Findings:
         anew = "setup has no `when`, so the clean room is made anew for each candidate"
         yield "warning", f"`keep` has no effect: {anew}"
     yield from _warnings(opening.require_plan(loop.settings))
-    loop.log.journal.require_file()
+    loop.log.require_file()
 
 
 def _open_tasks(plan: Plan) -> list[Task]:

@@ -127,7 +127,7 @@ def _make_ready(loop: Loop, onto: Branch) -> None:
     freeze_settings(loop.git, loop.paths.private)
     open_prefix(loop.places)
     loop.view.lines(end_left(loop.places))
-    loop.log.journal.open()
+    loop.log.close_torn_record()
 
 
 def _land(loop: Loop, name: str, proved: list[Check]) -> list[Check]:

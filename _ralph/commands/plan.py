@@ -69,7 +69,7 @@ def plan_from(named: Sequence[str], options: Options, force: bool) -> int:
     def work(control: Control, run_id: str) -> int:
         loop = look(options, control, view)
         loop.run_id = run_id
-        view.lines(loop.log.journal.open())
+        view.lines(loop.log.close_torn_record())
         layout.note_plan(loop.paths)
         if not force:
             _require_finished(loop)
@@ -191,7 +191,7 @@ def _make_plan(loop: Loop, brief: Mapping[str, str], source: str) -> None:
         if any(result.usd or result.tokens.total for result in results):
             _note(loop, f"no plan was made from {source}", results)
         raise
-    loop.log = Log(loop.log.journal, loop.plan)
+    loop.log = Log(loop.paths.progress, loop.plan)
     loop.log.read()
     tasks = text.count(len(loop.plan.tasks), "task")
     digest = files.digest(loop.plan.text.encode())

@@ -10,8 +10,9 @@ from _ralph import files, text
 from _ralph.errors import BadInput
 from _ralph.model import Json, Plan
 from _ralph.state import edit, layout, prd
+from _ralph.state.log import Log
 from _ralph.state.options import Options, is_starter
-from _ralph.state.records import Journal, Retried
+from _ralph.state.records import Retried
 
 
 def add(prd_path: Path, title: str, given: Json) -> str:
@@ -51,11 +52,9 @@ def retry(prd_path: Path, ids: Sequence[str], answer: str) -> str:
             # The plan first: what is open there and not in the log, a run notes itself.
             if task.passed or task.is_blocked:
                 line = f"{task.id} is open again"
-                record = Retried(
-                    plan=plan.key, task=task.id, title=task.title, answer=answer
-                )
+                record = Retried(task=task.id, title=task.title, answer=answer)
                 headline = f"{task.id} {task.title} | opened again"
-                Journal(paths.progress).append(record, headline)
+                Log(paths.progress, plan).write(record, "", headline)
             if answer:
                 line += "; your answer is in its notes"
             said.append(line)

@@ -25,7 +25,6 @@ from _ralph.state.history import RunHistory
 from _ralph.state.layout import locate, note_plan, own_branch
 from _ralph.state.log import Log
 from _ralph.state.options import Options, load_plan, validated
-from _ralph.state.records import Journal
 from _ralph.state.settings import Settings
 
 
@@ -46,13 +45,12 @@ def begin(
     before the first check looked at, the branch made; and lines for a person. Under
     the run's lock."""
     paths = locate(options.prd)
-    journal = Journal(paths.progress)
-    notices = journal.open()
     plan = load_plan(paths, options)
+    notices = Log(paths.progress, plan).close_torn_record()
     remove_half_written(paths)
     loop = made(options, paths, plan, control, view, run_id)
     history = loop.history
-    if loop.log.others and history.last is None:
+    if loop.log.has_other_plans and history.last is None:
         what = f"the notes in {paths.progress.name} are another plan's"
         notices.append(f"a new plan on branch {loop.branch.name}; {what}")
     freeze_settings(loop.git, paths.private)
@@ -105,10 +103,8 @@ def made(
     git, control, view = Git.at(paths.root), control or Control(), view or View()
     git.calls.control = control
     settings = Settings(options, paths, plan, allowed)
-    log = Log(Journal(paths.progress), plan)
+    log = Log(paths.progress, plan)
     history = log.read()
-    if history.last is None:
-        log.journal.require_not_0_2(plan, log.others)
     named = options.branch or plan.branch or history.branch or own_branch(plan)
     branch = Branch(git, named, paths.private.name)
     own_rows = plan.settings.get("agents", {})

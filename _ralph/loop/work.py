@@ -13,7 +13,7 @@ from _ralph import files, text
 from _ralph.agents.prompt import prompt_values, render_prompt
 from _ralph.checks.elsewhere import changed_at_home
 from _ralph.checks.places import prepare_workspace, setup_failed
-from _ralph.codec import as_json, made
+from _ralph.codec import from_json, to_json
 from _ralph.errors import SetupFailed, StopNow
 from _ralph.git.checkout import Checkout, remove_lock, remove_unusable
 from _ralph.git.litter import leads_nowhere, litter
@@ -207,7 +207,7 @@ def changed_copies(
 def note_end(loop: Loop, worker: int, ended: Ended) -> None:
     """Note how an agent ended."""
     result = replace(ended.result, text=ended.result.text[-_LAST_WORDS:])
-    data = json.dumps(as_json(replace(ended, result=result))).encode()
+    data = json.dumps(to_json(replace(ended, result=result))).encode()
     path = loop.paths.private / f"work-{worker}.ended"
     files.make_way(path)
     files.atomic_write(path, data)
@@ -218,7 +218,7 @@ def noted_end(loop: Loop, begun: Begun) -> Ended:
     with what it had reported by then."""
     path = loop.paths.private / f"work-{begun.worker}.ended"
     try:
-        ended = made(Ended, json.loads(files.read_regular(path, 1 << 22) or b""))
+        ended = from_json(Ended, json.loads(files.read_regular(path, 1 << 22) or b""))
         if ended.attempt == begun.id:
             return ended
     except (ValueError, RecursionError):

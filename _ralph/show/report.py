@@ -10,7 +10,8 @@ from _ralph import files, text
 from _ralph.git.git import Git, Late
 from _ralph.show import status
 from _ralph.state import layout, summary
-from _ralph.state.records import AttemptEnded, Journal
+from _ralph.state.log import Log
+from _ralph.state.records import AttemptEnded
 
 if TYPE_CHECKING:
     import jinja2
@@ -43,7 +44,7 @@ def page(prd_path: Path) -> str:
     shown = status.read(prd_path)
     plan, history = shown.plan, shown.history
     paths = layout.locate(prd_path)
-    records = Journal(paths.progress).records(plan)
+    records = Log(paths.progress, plan).records()
     attempts = [record for record in records if isinstance(record, AttemptEnded)]
     attempts.reverse()
     tasks = summary.task_facts(plan, history)

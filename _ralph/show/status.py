@@ -19,7 +19,7 @@ from _ralph.errors import BadInput, Exit
 from _ralph.model import Json, Paths, Plan
 from _ralph.state import layout, prd
 from _ralph.state.history import History
-from _ralph.state.records import AttemptBegan, Journal, Stopped
+from _ralph.state.records import AttemptBegan, Stopped
 from _ralph.state.summary import (
     Running,
     Summary,
@@ -65,7 +65,7 @@ def read(prd_path: Path) -> Status:
     paths = layout.locate(prd_path)
     try:
         plan = prd.load(paths.prd)
-        history = layout.history_of(plan, Journal(paths.progress).records(plan))
+        history = layout.history_of(paths, plan)
     except BadInput as error:
         if loop := layout.loop_at_work(paths):
             raise BadInput(

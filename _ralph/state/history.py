@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from _ralph import files, text
@@ -432,14 +431,6 @@ class History(Spent):
         self.reopened += 1
         task.reopened += 1
         (task.answered, task.answer), task.set_back = answer, 0
-
-
-def replay(of_plan: Iterable[records.Record]) -> History:
-    """The state of a plan after these records of it."""
-    history = History()
-    for record in of_plan:
-        history.apply(record)
-    return history
 
 
 def entry_digest(task: Task) -> str:

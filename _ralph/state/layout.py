@@ -7,21 +7,21 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from _ralph import files, text
-from _ralph.codec import as_json, made
+from _ralph.codec import from_json, to_json
 from _ralph.errors import BadInput
 from _ralph.model import Paths, Plan
 from _ralph.state import prd
-from _ralph.state.history import History, replay
-from _ralph.state.records import Journal, Record
+from _ralph.state.history import History
+from _ralph.state.log import Log
 
 NOTE = "plan.json"
-"""The file that says which plan a private folder, or a folder of places, belongs to."""
+"""The file that says which plan a private folder belongs to."""
 RUNNING = "running.json"
 _ODD_SETTING = re.compile(rb"(?i)worktree|bare\s*=\s*true")
 _IGNORED = b"**/.ralph/log/\n**/.ralph/report.html\n"
@@ -34,12 +34,7 @@ class Noted:
 
     prd: Path
     root: Path  # the working tree around it
-    common: Path  # the git folder around it
     branch: str = ""  # on which its work lands, if one is known
-
-    @property
-    def paths(self) -> Paths:
-        return paths_of(self.root, self.common, self.prd)
 
 
 @dataclass(frozen=True)
@@ -57,13 +52,13 @@ def read_state(prd_path: Path) -> tuple[Paths, Plan, History]:
     """The paths, plan and history of a plan, for commands that only look."""
     paths = locate(prd_path)
     plan = prd.load(paths.prd)
-    return paths, plan, history_of(plan, Journal(paths.progress).records(plan))
+    return paths, plan, history_of(paths, plan)
 
 
-def history_of(plan: Plan, records: Iterable[Record]) -> History:
+def history_of(paths: Paths, plan: Plan) -> History:
     """What the records say of a plan; a task whose block a person took away begins
     anew."""
-    history = replay(records)
+    history = Log(paths.progress, plan).read()
     for record in history.opened(plan):
         history.reopen(record)
     return history
@@ -72,7 +67,7 @@ def history_of(plan: Plan, records: Iterable[Record]) -> History:
 def locate(prd_path: Path) -> Paths:
     """The paths of the plan with this prd.json. BadInput outside of a git working
     tree."""
-    folder = files.spelt(prd_path.parent.resolve())
+    folder = prd_path.parent.resolve()
     if not folder.is_dir():
         raise BadInput(f"there is no folder {prd_path.parent}")
     around = _plain_repository(folder)
@@ -84,7 +79,7 @@ def locate(prd_path: Path) -> Paths:
         raise BadInput(
             f"{folder} is not in a git repository; cd to your project, or start one: git init && ralph init"
         )
-    return paths_of(*around, files.spelt(folder / prd_path.name))
+    return paths_of(*around, folder / prd_path.name)
 
 
 def _plain_repository(folder: Path) -> tuple[Path, Path] | None:
@@ -109,6 +104,7 @@ def paths_of(root: Path, common: Path, path: Path) -> Paths:
     """The paths of the plan `path` in the working tree `root` of the repository
     `common`."""
     name = files.digest(os.fsencode(path))
+    places = Path(os.path.realpath(places_folder()))
     return Paths(
         root=root,
         prd=path,
@@ -116,40 +112,36 @@ def paths_of(root: Path, common: Path, path: Path) -> Paths:
         rulebook=root / "AGENTS.md",
         logs=path.parent / ".ralph/log",
         private=common / "ralph" / name,
-        places=Path(os.path.realpath(places_folder()))
-        / f"{text.slug(root.name)}-{name[:8]}",
+        places=places / f"{text.slug(root.name)}-{name[:8]}",
     )
 
 
 def note_plan(paths: Paths, branch: str = "") -> None:
-    """Leave a note on this plan, for `ralph land` and `clean`: where it is, and the
-    branch on which its work lands; as noted before, if none is given."""
-    here = Noted(paths.prd, paths.root, paths.private.parent.parent)
-    before = noted(paths.private) or here
-    note = replace(here, branch=branch or before.branch)
+    """Make the folder of the places, and leave a note on this plan for `ralph clean`
+    and the next run: where it is, and the branch on which its work lands; as noted
+    before, if none is given."""
     if paths.places.is_symlink():  # an agent can have put it there
         paths.places.unlink()
     paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
-    data = json.dumps(as_json(note)).encode()
-    for path in (paths.private / NOTE, paths.places / NOTE):
-        if files.read_regular(path) != data:
-            files.atomic_write(files.clear(path), data, 0o600)
+    before = noted(paths.private)
+    if before and not branch:
+        branch = before.branch
+    note = Noted(paths.prd, paths.root, branch)
+    if note != before:
+        data = json.dumps(to_json(note)).encode()
+        files.atomic_write(files.clear(paths.private / NOTE), data, 0o600)
 
 
-def noted(folder: Path) -> Noted | None:
-    """The plan that is noted in a folder; None if there is no note that can be read."""
-    return _read(Noted, folder / NOTE)
+def noted(private: Path) -> Noted | None:
+    """The plan that is noted in its private folder; None if there is no note that can
+    be read."""
+    return _read(Noted, private / NOTE)
 
 
 def _read(kind: type[Kind], path: Path) -> Kind | None:
     """A dataclass from a JSON file; None if it cannot be read."""
     try:
-        data = files.read_regular(path, 1 << 16) or b""
-        entry = json.loads(data if b"\\u0000" not in data else b"")  # no path has it
-        json.dumps(
-            entry, ensure_ascii=False
-        ).encode()  # half a surrogate pair is no path and no id
-        return made(kind, entry)
+        return from_json(kind, json.loads(files.read_regular(path) or b""))
     except (ValueError, RecursionError):
         return None
 
@@ -236,21 +228,21 @@ def logs_folder(paths: Paths) -> Path:
     there = ignore.read_bytes() if ignore.is_file() else b""
     if _IGNORED not in there:
         ignore.parent.mkdir(exist_ok=True)
-        files.atomic_write(
-            ignore,
-            there + (b"" if there.endswith(b"\n") or not there else b"\n") + _IGNORED,
-        )
+        if there and not there.endswith(b"\n"):
+            there += b"\n"
+        files.atomic_write(ignore, there + _IGNORED)
     return paths.logs
 
 
 def trim_logs(paths: Paths, under_way: Collection[int] = (), keep: int = 49) -> None:
     """Delete the logs of all attempts but the newest `keep` and those `under_way`, by
     their iterations."""
-    names = [
-        (entry.name.partition("-")[0], entry) for entry in logs_folder(paths).iterdir()
-    ]
-    numbered = [(int(number), entry) for number, entry in names if number.isdecimal()]
-    newest = sorted({number for number, _ in numbered})[-keep:]
-    for number, entry in numbered:
-        if number not in newest and number not in under_way and entry.is_file():
-            entry.unlink(missing_ok=True)
+    logs: dict[int, list[Path]] = {}
+    for path in logs_folder(paths).iterdir():
+        number = path.name.partition("-")[0]
+        if number.isdecimal() and path.is_file():
+            logs.setdefault(int(number), []).append(path)
+    for iteration in sorted(logs)[:-keep]:
+        if iteration not in under_way:
+            for path in logs[iteration]:
+                path.unlink(missing_ok=True)

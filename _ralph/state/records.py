@@ -1,29 +1,22 @@
-"""progress.txt: its records, a dataclass for each kind of event, and the file, to which
-they are appended durably and which is never rewritten."""
+"""The records of progress.txt: a dataclass for each kind of event, and their lines."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from _ralph import files, text
-from _ralph.codec import as_json, made
+from _ralph import codec
 from _ralph.errors import BadInput
-from _ralph.model import Json, Judgement, Plan, Spent, Verdict, Work, task_key
+from _ralph.model import Json, Judgement, Spent, Verdict, Work, task_key
 
 VERSION = 2
 KINDS: dict[str, type[Record]] = {}
 """The classes below, by their events."""
-_RECORD = re.compile(rb"<!-- ralph (\{.*\}) -->\r?\n?")
-_HEADER = re.compile(rb"## \d{4}-\d\d-\d\d \d\d:\d\d:\d\d .*\|")
-_CUT_OFF = b"    | (the record above was cut off)\n"
+MACHINE_LINE = re.compile(rb"<!-- ralph (\{.*\}) -->\r?\n?")
 
 
 @dataclass(kw_only=True)
@@ -179,121 +172,24 @@ def from_json(entry: Json) -> Record:
     """The record of a machine line with a known event. BadInput if a field is missing
     or has a wrong type."""
     try:
-        return made(KINDS[entry["event"]], entry)
+        return codec.from_json(KINDS[entry["event"]], entry)
     except ValueError as error:
-        iteration = entry.get("iteration")
-        where = f" of iteration {iteration}" if type(iteration) is int else ""
-        raise BadInput(
-            f"progress.txt: the record {entry['event']}{where} is damaged ({error}); move the file away"
-        ) from None
+        which = f"the record {entry['event']}"
+        if isinstance(entry.get("iteration"), int):
+            which += f" of iteration {entry['iteration']}"
+        why = f"is damaged ({error}); move the file away"
+        raise BadInput(f"progress.txt: {which} {why}") from None
 
 
 def to_json(record: Record) -> Json:
     """What the machine line of a record holds."""
-    return {"v": VERSION, "event": record.event, **as_json(record)}
-
-
-# ---------------------------------------------------------------- the file
-
-
-class Journal:
-    """progress.txt. People may edit it; agents only see a copy."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def open(self) -> list[str]:
-        """Terminate a record that was cut off; a line about it. BadInput if it is no
-        file."""
-        self.require_file()
-        torn = False
-        for line in self._lines():
-            if _HEADER.match(line):
-                torn = True
-            elif line == _CUT_OFF or _RECORD.fullmatch(line):
-                torn = False
-        if torn:
-            files.append(self.target, b"\n" + _CUT_OFF)
-        return ["a record in progress.txt was cut off; its text was kept"] * torn
-
-    def require_file(self) -> None:
-        """BadInput if there is something that is no file."""
-        if os.path.lexists(self.target) and files.read_regular(self.target, 0) is None:
-            raise BadInput(f"{self.path} is not a regular file; move it away")
-
-    def records(self, plan: Plan) -> Iterator[Record]:
-        """The records of a plan, oldest first, as they are read: the file can be larger
-        than the memory. Other text is ignored; BadInput for a damaged record, and for a
-        plan that only version 0.2 has worked.
-        """
-        ours, others = False, set()
-        for entry in parse(self._lines()):
-            if entry.get("plan") == plan.key:
-                ours = True
-                yield from_json(entry)
-            else:
-                others.add(str(entry.get("plan")))
-        if not ours:
-            self.require_not_0_2(plan, others)
-
-    def require_not_0_2(self, plan: Plan, keys: Collection[str]) -> None:
-        """BadInput if only version 0.2 has worked a plan, of which the file has no
-        record: `keys` are those of the plans that it has records of."""
-        # 0.2 wrote the project's name in place of the file's.
-        if f"{plan.project}@{plan.branch or ''}" in keys:
-            raise BadInput(
-                f"{self.path.name} was written by version 0.2; "
-                f"finish that plan with 0.3, or move {self.path.name} away"
-            )
-
-    def whole_lines(self, start: int) -> tuple[list[bytes], int]:
-        """The lines from this byte on that are whole, and where the next one begins."""
-        file = files.open_regular(self.target)
-        if file is None:
-            return [], start
-        with file:
-            file.seek(start)
-            data = file.read()
-        end = data.rfind(b"\n") + 1
-        return [line + b"\n" for line in data[:end].split(b"\n")[:-1]], start + end
-
-    def _lines(self) -> Iterator[bytes]:
-        """The lines of the file with their ends."""
-        file = files.open_regular(self.target)
-        if file is not None:
-            with file:
-                yield from file
-
-    def append(
-        self, record: Record, headline: str, lines: Sequence[str] = ()
-    ) -> Record:
-        """Append a record with the current time, in one write, and fsync it; the record
-        as it will be read. OSError if it could not be made durable; BadInput, before
-        anything is written, if it could not be read again."""
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S %z")
-        head = f"## {stamp[:-2]}:{stamp[-2:]} | {text.one_line(headline, 300)}"
-        machine = json.dumps(
-            to_json(replace(record, time=round(time.time(), 3))), ensure_ascii=True
-        )
-        as_read = from_json(json.loads(machine))
-        lines = [line.replace("\n", " ").replace("\r", " ") for line in lines]
-        shown = machine.replace("<", "\\u003c").replace(">", "\\u003e")
-        block = "\n".join(["", head, *lines, f"<!-- ralph {shown} -->", ""]).encode(
-            "utf-8", "replace"
-        )
-        files.append(self.target, block)
-        return as_read
-
-    @property
-    def target(self) -> Path:
-        """The file itself: `path` may be a person's link to it."""
-        return Path(os.path.realpath(self.path))
+    return {"v": VERSION, "event": record.event, **codec.to_json(record)}
 
 
 def parse(lines: Iterable[bytes]) -> Iterator[Json]:
     """The machine lines with a known event, oldest first, as JSON objects."""
     for line in lines:
-        if match := _RECORD.fullmatch(line):
+        if match := MACHINE_LINE.fullmatch(line):
             with contextlib.suppress(ValueError, RecursionError):
                 entry = json.loads(match[1].decode())
                 if entry.get("v") == VERSION and str(entry.get("event")) in KINDS:

@@ -19,10 +19,10 @@ from _ralph.model import Tokens
 from _ralph.show import status
 from _ralph.show.status import Status
 from _ralph.state import prd
-from _ralph.state.history import replay
 from _ralph.state.records import VERSION, from_json
 from _ralph.state.summary import Running, Worker
 from tests.conftest import Repo, steps
+from tests.state.test_log import replay
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 AT = 1795291832.0

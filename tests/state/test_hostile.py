@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from _ralph.errors import BadInput
 from _ralph.show import status
 from _ralph.state import prd
-from _ralph.state.history import replay
-from _ralph.state.records import Added, Journal, parse
+from _ralph.state.log import Log
+from _ralph.state.records import Added, parse
 from tests.hostile import EXAMPLES, KNOWN, hostile, names, values
 from tests.state.test_edit import WRITES, assert_written
 
@@ -145,18 +145,17 @@ def test_any_bytes_as_progress_txt(scratch: Path, notes: bytes) -> None:
     )
     path.write_bytes(notes)
     plan = prd.load(plan_path)
-    journal = Journal(path)
-    journal.open()
-    assert Journal(path).open() == []  # what was cut off is closed once
-    journal.append(Added(plan="prd.json@"), "head", ["- line"])
-    assert [*parse(path.read_bytes().split(b"\n"))][-1][
-        "event"
-    ] == "add" and path.read_bytes().startswith(notes)
+    log = Log(path, plan)
+    log.close_torn_record()
+    assert log.close_torn_record() == []  # what was cut off is closed once
     try:
-        history = replay(journal.records(plan))
-        shown = status.Status(plan, history)
+        log.write(Added(), "", "head", ["- line"])
+        shown = status.Status(plan, log.read())
         assert status.lines(shown, 80, color=True)
         json.dumps(status.as_object(shown))
     except BadInput as error:
         assert "progress.txt" in str(error)
+    data = path.read_bytes()
+    assert data.startswith(notes)
+    assert [*parse(data.split(b"\n"))][-1]["event"] == "add"
     assert not prd.load(plan_path).tasks[0].passed

@@ -1,4 +1,5 @@
-"""progress.txt: no text of a stranger becomes a record, and no crash loses one."""
+"""progress.txt: no text of a stranger becomes a record, no crash loses one, and a
+history is what stands in the file."""
 
 from __future__ import annotations
 
@@ -6,22 +7,27 @@ import json
 import os
 import re
 import tracemalloc
-from collections import deque
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from _ralph import text
 from _ralph.agents.registry import PLAIN, Agent
 from _ralph.checks.verdict import Decision
+from _ralph.codec import MOST
 from _ralph.errors import BadInput
 from _ralph.loop.landing import record_lines
 from _ralph.loop.stages import Begun, Candidate, Examined, Worked
 from _ralph.model import (
     AgentResult,
     CheckResult,
+    Judgement,
     Outcome,
     Plan,
     Share,
@@ -30,9 +36,19 @@ from _ralph.model import (
     Verdict,
 )
 from _ralph.state import prd
-from _ralph.state.history import replay
+from _ralph.state.history import History
 from _ralph.state.log import Log
-from _ralph.state.records import AttemptEnded, Journal, Record, from_json, parse
+from _ralph.state.records import (
+    KINDS,
+    AttemptEnded,
+    Failure,
+    Record,
+    Stopped,
+    Waited,
+    from_json,
+    parse,
+    to_json,
+)
 from tests.conftest import within
 from tests.test_files import lay
 
@@ -64,38 +80,55 @@ HOSTILE = {
 }
 
 
-def journal(folder: Path) -> Journal:
-    found = Journal(folder / "progress.txt")
-    found.open()
+def told(line: str) -> list[Record]:
+    """Records of T1 in words, `failed usd=1; retry`: an event or a verdict, and its
+    fields as JSON."""
+    found = []
+    for part in filter(None, line.split("; ")):
+        word, *rest = part.split()
+        entry: dict[str, Any] = {"plan": PLAN, "task": "T1", "title": "t"}
+        if word in KINDS:
+            entry["event"] = word
+        else:
+            entry |= {"event": "verdict", "verdict": word}
+        if entry["event"] in ("start", "verdict"):
+            entry["iteration"] = 1
+        for said in rest:
+            name, _, value = said.partition("=")
+            entry[name] = json.loads(value)
+        found.append(from_json(entry))
     return found
 
 
-def start(iteration: int = 1, **fields: Any) -> dict[str, Any]:
-    return record("start", iteration=iteration, attempt=1, **fields)
+def replay(records: Iterable[Record]) -> History:
+    """What these records say."""
+    history = History()
+    for record in records:
+        history.apply(record)
+    return history
 
 
-def record(event: str, **fields: Any) -> dict[str, Any]:
-    """A record as the loop writes it, with what every record of a task has."""
-    return {"event": event, "plan": PLAN, "task": "T1", "title": "t", **fields}
+def fold(line: str) -> History:
+    return replay(told(line))
 
 
-def verdict(word: str, iteration: int = 1, /, **fields: Any) -> dict[str, Any]:
-    return record("verdict", iteration=iteration, attempt=1, verdict=word, **fields)
+def a_log(folder: Path) -> Log:
+    """The log as another process opens it."""
+    log = Log(folder / "progress.txt", OF_PLAN)
+    log.close_torn_record()
+    return log
 
 
-def append(
-    notes: Journal, headline: str, lines: list[str], found: dict[str, Any]
+def write(
+    log: Log, line: str, headline: str = "x", lines: list[str] | None = None
 ) -> None:
-    notes.append(from_json(found), headline, lines)
+    for record in told(line):
+        log.write(record, "", headline, lines or [])
 
 
-def timeless(notes: Journal) -> list[Record]:
-    """The records without the time, which `append` adds to each."""
-    return [replace(one, time=0.0) for one in notes.records(OF_PLAN)]
-
-
-def made(*found: dict[str, Any]) -> list[Record]:
-    return [from_json(one) for one in found]
+def timeless(log: Log) -> list[Record]:
+    """The records without the time, which `write` adds to each."""
+    return [replace(record, time=0.0) for record in log.records()]
 
 
 def harmless(data: bytes, records: int) -> None:
@@ -140,68 +173,47 @@ def examined_with(hostile: str) -> Examined:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_text_of_an_agent_becomes_a_record(tmp_path: Path, name: str) -> None:
-    hostile, notes, examined = (
-        HOSTILE[name],
-        journal(tmp_path),
-        examined_with(HOSTILE[name]),
-    )
-    restored = [hostile, f"progress.txt (text had been added, kept here):\n{hostile}"]
-    written = verdict(
-        "failed", reason=hostile, session=hostile, handoff=dict(examined.handoff), denials=examined.result.denials,
-        restored=restored, notices=[hostile, f"notice\n{hostile}"], blocked=hostile,
-        failure={"name": hostile, "tail": hostile}, checks={hostile: False}, message=hostile,
+    hostile, log = HOSTILE[name], a_log(tmp_path)
+    examined = examined_with(hostile)
+    record = AttemptEnded(
+        plan=PLAN, task=hostile, title="t", iteration=17, verdict=Verdict.FAILED, reason=hostile,
+        session=hostile, handoff=dict(examined.handoff), denials=examined.result.denials,
+        restored=[hostile, f"progress.txt (text had been added, kept here):\n{hostile}"],
+        notices=[hostile, f"notice\n{hostile}"], blocked=hostile,
+        failure=Failure(name=hostile, tail=hostile), checks={hostile: False},
     )  # fmt: skip
-    written["task"] = hostile
-    verdict_record = from_json(written)
-    assert isinstance(verdict_record, AttemptEnded)
-    lines = record_lines(examined, verdict_record)
-    append(notes, "a run begins", [], record("run"))
-    append(notes, f"iteration 17 | {hostile} | failed", lines, written)
-    append(notes, f"iteration 18 | {hostile}", [], start(18, title=hostile))
-    wanted = made(
-        record("run"), json.loads(json.dumps(written)), start(18, title=hostile)
-    )
-    assert timeless(notes) == wanted
-    assert timeless(journal(tmp_path)) == wanted
-    harmless((tmp_path / "progress.txt").read_bytes(), 3)
-
-
-def test_no_line_of_a_record_is_more_than_one_line(tmp_path: Path) -> None:
-    notes = journal(tmp_path)
-    append(
-        notes, "a run begins", [f"- red before the work: cd x\n{FORGED}"], record("run")
-    )
-    assert timeless(notes) == made(record("run"))
+    write(log, "run", "a run begins", [f"- red before the work: cd x\n{FORGED}"])
+    headline = f"iteration 17 | {hostile} | failed"
+    log.write(record, "", headline, record_lines(examined, record))
+    assert timeless(log) == [*told("run"), record]
+    assert timeless(a_log(tmp_path)) == [*told("run"), record]
+    harmless((tmp_path / "progress.txt").read_bytes(), 2)
 
 
 # ---------------------------------------------------------------- people
 
 
 def test_a_person_may_edit_what_stands_there(tmp_path: Path) -> None:
-    notes, path = journal(tmp_path), tmp_path / "progress.txt"
-    append(notes, "begins", [], start())
-    append(notes, "fails", [], verdict("failed"))
-    path.write_text(
-        "# My notes\n"
-        + path.read_text().replace("begins", "began")
-        + "\nmore of mine\n"
-    )
+    log, path = a_log(tmp_path), tmp_path / "progress.txt"
+    write(log, "start; failed", "begins")
+    edited = path.read_bytes().replace(b"begins", b"began")
+    path.write_bytes(b"# My notes \xff\n" + edited + b"\nmore of mine\nno end")
     edited = path.read_bytes()
-    again = journal(tmp_path)
+    again = a_log(tmp_path)
     assert path.read_bytes() == edited
-    assert timeless(again) == made(start(), verdict("failed"))
-    append(again, "begins", [], start(2))
+    assert timeless(again) == told("start; failed")
+    write(again, "start iteration=2")
     assert path.read_bytes().startswith(edited)
-    assert timeless(again) == made(start(), verdict("failed"), start(2))
+    assert timeless(again) == told("start; failed; start iteration=2")
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o664])
 def test_a_record_is_added_and_nothing_else_changes(tmp_path: Path, mode: int) -> None:
-    notes, path = journal(tmp_path), tmp_path / "progress.txt"
-    append(notes, "begins", [], start())
+    log, path = a_log(tmp_path), tmp_path / "progress.txt"
+    write(log, "start")
     path.chmod(mode)
     before, inode = path.read_bytes(), path.stat().st_ino
-    append(notes, "ends", [], verdict("failed"))
+    write(log, "failed")
     assert path.read_bytes().startswith(before)
     assert (path.stat().st_ino, path.stat().st_mode & 0o777) == (inode, mode)
 
@@ -209,75 +221,65 @@ def test_a_record_is_added_and_nothing_else_changes(tmp_path: Path, mode: int) -
 def test_a_link_that_a_person_made_stays(tmp_path: Path) -> None:
     (tmp_path / "elsewhere.txt").write_text("# Notes\n")
     (tmp_path / "progress.txt").symlink_to("elsewhere.txt")
-    append(journal(tmp_path), "x", [], start())
-    append(journal(tmp_path), "the next", [], record("wait"))
+    write(a_log(tmp_path), "start; wait")
     assert os.readlink(tmp_path / "progress.txt") == "elsewhere.txt"
-    assert timeless(Journal(tmp_path / "elsewhere.txt")) == made(
-        start(), record("wait")
-    )
+    assert timeless(Log(tmp_path / "elsewhere.txt", OF_PLAN)) == told("start; wait")
 
 
 @pytest.mark.parametrize("trap", ["fifo", "directory", "device", "loop"])
 def test_what_is_no_file_is_refused(tmp_path: Path, trap: str) -> None:
     lay(trap, tmp_path / "progress.txt", tmp_path / "elsewhere")
-    with (
-        within(2),
-        pytest.raises(BadInput, match="is not a regular file; move it away"),
-    ):
-        journal(tmp_path)
+    refused = pytest.raises(BadInput, match="is not a regular file; move it away")
+    with within(2), refused:
+        a_log(tmp_path)
     with within(2), pytest.raises(OSError):
-        append(Journal(tmp_path / "progress.txt"), "x", [], start())
+        write(Log(tmp_path / "progress.txt", OF_PLAN), "start")
 
 
 # ---------------------------------------------------------------- torn records
 
 
-@pytest.mark.parametrize("last", ["start", "verdict"])
+@pytest.mark.parametrize("last", ["start iteration=5", "failed"])
 def test_a_record_torn_at_any_byte_costs_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
-    monkeypatch.setattr(
-        os, "fsync", lambda fd: None
-    )  # thousands of them; nothing here loses power
-    path, notes = tmp_path / "progress.txt", journal(tmp_path)
-    append(notes, "a rün begins", [], record("run"))
+    # thousands of them; nothing here loses power
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    path, log = tmp_path / "progress.txt", a_log(tmp_path)
+    write(log, "run", "a rün begins")
     before = path.read_bytes()
-    torn = start(5) if last == "start" else verdict("failed")
-    append(notes, "dér letzte", ["- lines: ü", "    | ## of it"], torn)
+    write(log, last, "dér letzte", ["- lines: ü", "    | ## of it"])
     block = path.read_bytes()[len(before) :]
     for size in range(len(block)):
         path.write_bytes(before + block[:size])
-        append(journal(tmp_path), "the next", [], record("wait"))
+        write(a_log(tmp_path), "wait")
         whole = size == len(block) - 1  # all but the last newline
-        found = timeless(Journal(path))
-        assert found == made(
-            record("run"), *([torn] if whole else []), record("wait")
-        ), size
-        assert path.read_bytes().startswith(before + block[:size]), size
+        wanted = f"run; {last}; wait" if whole else "run; wait"
+        assert timeless(a_log(tmp_path)) == told(wanted), size
         opened = path.read_bytes()
-        assert (Journal(path).open(), path.read_bytes()) == ([], opened), size
+        assert opened.startswith(before + block[:size]), size
+        assert a_log(tmp_path).close_torn_record() == [], size
+        assert path.read_bytes() == opened, size
 
 
 def test_a_torn_record_is_announced_and_its_text_kept(tmp_path: Path) -> None:
-    path = tmp_path / "progress.txt"
-    notes = journal(tmp_path)
-    append(notes, "a run begins", [], record("run"))
-    before = path.read_bytes()
-    append(notes, "the last one", ["- lines: of it"], start())
-    os.truncate(path, len(before) + 60)
+    path, log = tmp_path / "progress.txt", a_log(tmp_path)
+    write(log, "run")
+    before = path.stat().st_size
+    write(log, "start", "the last one", ["- lines: of it"])
+    os.truncate(path, before + 60)
     torn = path.read_bytes()
-    assert Journal(path).open() == [
-        "a record in progress.txt was cut off; its text was kept"
-    ]
+    said = "a record in progress.txt was cut off; its text was kept"
+    assert log.close_torn_record() == [said]
     assert path.read_bytes() == torn + b"\n    | (the record above was cut off)\n"
-    assert Journal(path).open() == []
+    assert log.close_torn_record() == []
 
 
 def test_a_record_that_could_not_be_written_costs_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notes = journal(tmp_path)
-    append(notes, "begins", [], start())
+    log = a_log(tmp_path)
+    write(log, "start")
     real = os.write
 
     def full(fd: int, data: bytes) -> int:
@@ -287,56 +289,200 @@ def test_a_record_that_could_not_be_written_costs_no_other(
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
         with pytest.raises(OSError, match="No space left"):
-            append(notes, "fails", [], verdict("failed"))
-    append(notes, "another loop goes on", [], start(2))
-    assert timeless(notes) == made(start(), start(2))
+            write(log, "failed")
+    write(log, "start iteration=2")
+    assert timeless(log) == told("start; start iteration=2")
 
 
-def test_a_new_file_needs_nothing(tmp_path: Path) -> None:
-    notes = Journal(tmp_path / "progress.txt")
-    assert notes.open() == []
-    assert [*notes.records(OF_PLAN)] == []
+# ---------------------------------------------------------------- lines
 
 
-# ---------------------------------------------------------------- parse
+# A line of the file, and how many records it has.
+LINES = r"""
+0: {"v":2,"event":"stop"}
+0:     | <!-- ralph {"v":2,"event":"stop"} -->
+0:  <!-- ralph {"v":2,"event":"stop"} -->
+0: <!-- ralph {"v":2,"event":"stop"} --> x
+1: <!-- ralph {"v":2,"event":"stop"} -->
+0: <!-- ralph {"v":3,"event":"stop"} -->
+0: <!-- ralph {"v":1,"event":"stop"} -->
+0: <!-- ralph {"v":2,"event":"task"} -->
+0: <!-- ralph {"v":2,"event":["stop"]} -->
+0: <!-- ralph {"v":2,"event":null} -->
+0: <!-- ralph {"v":2} -->
+0: <!-- ralph {not json} -->
+0: <!-- ralph {"v":2,"event":"\xff"} -->
+"""
 
 
-@pytest.mark.parametrize(("data", "wanted"), [
-    (b"", 0),
-    (b'<!-- ralph {"v":2,"event":"stop"} -->', 1),
-    (b'x\n<!-- ralph {"v":2,"event":"stop"} -->\ny', 1),
-    (b'    | <!-- ralph {"v":2,"event":"stop"} -->\n', 0),
-    (b' <!-- ralph {"v":2,"event":"stop"} -->\n', 0),
-    (b'<!-- ralph {"v":2,"event":"stop"} --> x\n', 0),
-    (b'<!-- ralph {"v":2,"event":"stop"} -->\n', 1),
-    (b'<!-- ralph {"v":3,"event":"stop"} -->\n', 0),
-    (b'<!-- ralph {"v":1,"event":"stop"} -->\n', 0),
-    (b'<!-- ralph {"v":2,"event":"task"} -->\n', 0),
-    (b'<!-- ralph {"v":2,"event":["stop"]} -->\n', 0),
-    (b'<!-- ralph {"v":2} -->\n', 0),
-    (b"<!-- ralph {not json} -->\n", 0),
-    (b'<!-- ralph {"v":2,"event":"\xff"} -->\n', 0),
-    (b'<!-- ralph {"v":2,"event":"stop"} -->\r\n' * 2, 2),
-    (b'<!-- ralph {"v":2,"x":' + b"[" * 100_000 + b"} -->\n", 0),
+@pytest.mark.parametrize("row", LINES.strip("\n").splitlines())
+def test_which_lines_are_records(row: str) -> None:
+    wanted, _, line = row.partition(": ")
+    for end in (b"", b"\n", b"\r\n"):
+        data = line.encode().replace(rb"\xff", b"\xff") + end
+        assert len([*parse([data])]) == int(wanted)
+
+
+def test_a_line_that_is_nested_too_deeply_is_none() -> None:
+    assert [*parse([b'<!-- ralph {"v":2,"x":' + b"[" * 100_000 + b"} -->\n"])] == []
+
+
+ENDED = '"event": "verdict", "task": "T1", "iteration": 3, "verdict": "failed"'
+DEEP = "[" * 400 + "]" * 400
+
+
+def read(line: str) -> Record:
+    (entry,) = parse([f'<!-- ralph {{"v": 2, {line}}} -->\n'.encode()])
+    return from_json(entry)
+
+
+def ended(**fields: Any) -> AttemptEnded:
+    return AttemptEnded(task="T1", iteration=3, verdict=Verdict.FAILED, **fields)
+
+
+@pytest.mark.parametrize(("more", "wanted"), [
+    ("", ended()),
+    (', "seconds": 5, "usd": 0.5, "tokens": {"input": 7}', ended(seconds=5, usd=0.5, tokens=Tokens(input=7))),
+    (f', "exit": -9, "weak": true, "usd": {MOST}', ended(exit=-9, weak=True, usd=MOST)),
+    (', "failure": {"name": "npm", "others": ["a"]}', ended(failure=Failure(name="npm", others=["a"]))),
+    (', "judge": {"agrees": true, "usd": 1}', ended(judge=Judgement(agrees=True, usd=1))),
+    # an extra key, as of a newer ralph
+    (f', "head": {DEEP}, "tree": 5, "event_": 1, "key": 2, "add": 3', ended()),
+    (', "tokens": {"input": 7, "reasoning": "x"}, "failure": {"exit": []}', ended(tokens=Tokens(input=7))),
+    # null is as if it were not there
+    (', "usd": null, "failure": null, "tokens": {"input": null}, "handoff": {"a": "b", "c": null}', ended(handoff={"a": "b"})),
 ])  # fmt: skip
-def test_parse(data: bytes, wanted: int) -> None:
-    assert len([*parse(data.split(b"\n"))]) == wanted
+def test_what_a_line_says(more: str, wanted: Record) -> None:
+    assert read(ENDED + more) == wanted
+
+
+def test_other_kinds_of_lines() -> None:
+    waited = Waited(until=1e9, backoff=True)
+    assert read('"event": "wait", "until": 1e9, "backoff": true') == waited
+    assert read('"event": "stop"') == Stopped()
+
+
+# What a line has (`...`: a verdict, and this), and why it is damaged.
+DAMAGED = f"""
+"event": "verdict", "iteration": 3, "verdict": "failed" -> no task
+"event": "verdict", "task": "T1", "verdict": "failed" -> no iteration
+"event": "verdict", "task": "T1", "iteration": 3, "verdict": null -> no verdict
+"event": "start", "task": "T1" -> no iteration
+"event": "retry" -> no task
+... "reason": 5 -> reason: expected str, found int
+... "left": ["x"] -> left: expected str, found list
+... "weak": 1 -> weak: expected bool, found int
+... "usd": "a lot" -> usd: expected a number from 0 to {MOST}
+... "usd": true -> usd: expected a number
+... "attempt": 1.5 -> attempt: expected a number from -{MOST} to {MOST}
+"event": "verdict", "task": 7, "iteration": 3, "verdict": "failed" -> task: expected str, found int
+"event": "verdict", "task": "T1", "iteration": 3, "verdict": "won" -> verdict: 'won' is not a valid Verdict
+"event": "verdict", "task": "T1", "iteration": 3, "verdict": ["failed"] -> verdict: expected str, found list
+"event": "recheck", "broken": "T1" -> broken: expected list, found str
+"event": "recheck", "since": {{"T1": "x"}} -> since: expected list
+"event": "recheck", "failures": {{"T1": 5}} -> failures: expected dict, found int
+... "tokens": {{"output": "9"}} -> tokens: output: expected a number
+... "failure": "npm" -> failure: expected dict, found str
+... "failure": {{"others": [1]}} -> failure: others: expected str, found int
+... "judge": {{"tokens": {{"input": 0.5}}}} -> judge: tokens: input: expected a number
+... "handoff": {{"learned": 3}} -> handoff: expected str, found int
+... "notices": [null] -> notices: expected str, found NoneType
+... "usd": NaN -> usd: expected a number
+... "seconds": -1 -> seconds: expected
+"event": "wait", "until": 1e300 -> until: expected
+... "usd": 1{"0" * 400} -> usd: expected
+... "reason": {DEEP} -> reason: expected str, found list
+"""
+
+
+@pytest.mark.parametrize("row", DAMAGED.strip().splitlines(), ids=lambda row: row[:60])
+def test_a_damaged_line_is_one_clear_message(row: str) -> None:
+    line, _, why = row.partition(" -> ")
+    with pytest.raises(BadInput) as damaged:
+        read(line.replace("...", f"{ENDED}, "))
+    said = str(damaged.value)
+    assert said.startswith("progress.txt: the record ") and "\n" not in said
+    assert f"is damaged ({why}" in said and said.endswith("); move the file away")
+    assert ("of iteration 3" in said) is ('"iteration": 3' in line or "..." in line)
+
+
+def test_a_line_says_only_what_is_not_empty() -> None:
+    said = {"v": 2, "event": "verdict", "task": "T1", "iteration": 3, "verdict": "failed"}  # fmt: skip
+    assert to_json(ended()) == said
+    judge = Judgement(agent="a", objections=["x"])
+    assert to_json(ended(tokens=Tokens(output=2), judge=judge)) == {
+        **said, "tokens": {"output": 2}, "judge": {"agent": "a", "objections": ["x"]},
+    }  # fmt: skip
+
+
+def test_what_an_agent_makes_up_can_be_read_again() -> None:
+    """However much it says that it cost: a record that is written must never be a
+    damaged one."""
+    much = ended(usd=1e15, tokens=Tokens(10**30, 1, 0))
+    found = from_json(json.loads(json.dumps(to_json(much))))
+    assert found == ended(usd=MOST, tokens=Tokens(MOST, 1, 0))
+
+
+_text = st.text(st.characters(codec=None), max_size=20)
+_values: dict[Any, st.SearchStrategy[Any]] = {
+    str: _text,
+    bool: st.booleans(),
+    int: st.integers(-MOST, MOST),
+    float: st.floats(0, MOST),
+    float | None: st.none() | st.floats(0, MOST),
+    int | None: st.none() | st.integers(-MOST, MOST),
+    list[str]: st.lists(_text, max_size=3),
+    dict[str, str]: st.dictionaries(_text, _text, max_size=3),
+    dict[str, float]: st.dictionaries(_text, st.floats(0, MOST), max_size=3),
+    dict[str, bool]: st.dictionaries(_text, st.booleans(), max_size=3),
+    dict[str, list[str]]: st.dictionaries(
+        _text, st.lists(_text, max_size=2), max_size=2
+    ),
+    dict[str, Failure]: st.dictionaries(
+        _text, st.builds(Failure, name=_text, tail=_text), max_size=2
+    ),
+    Verdict: st.sampled_from(Verdict),
+    NoneType: st.none(),
+}
+
+
+SHARES = {"share_usd", "share_tokens"}  # 0 is not the same as no limit
+
+
+def anything(kind: Any) -> st.SearchStrategy[Any]:
+    """Any value of a type that a record may have."""
+    if kind in _values:
+        return _values[kind]
+    if get_origin(kind) is UnionType:
+        return st.one_of(*(anything(one) for one in get_args(kind)))
+    hints = get_type_hints(kind)
+    return st.builds(
+        kind, **{one.name: anything(hints[one.name]) for one in fields(kind)}
+    )
+
+
+@pytest.mark.parametrize("event", KINDS)
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@given(data=st.data())
+def test_what_is_written_is_what_is_read(event: str, data: st.DataObject) -> None:
+    record = data.draw(anything(KINDS[event]))
+    line = json.dumps(to_json(record))
+    (found,) = parse([f"<!-- ralph {line} -->\n".encode()])
+    assert from_json(found) == record
+    for key in found.keys() - {"task", "iteration", "verdict", *SHARES}:
+        assert found[key] not in (None, "", [], {}, False)
+    History().apply(record)  # whatever it holds
 
 
 # ---------------------------------------------------------------- whose records
 
 
 def plan_called(branch: str = "", project: str = "p", name: str = "prd.json") -> Plan:
-    said = {
-        "project": project,
-        **({"branchName": branch} if branch else {}),
-        "tasks": [{"title": "x"}],
-    }
+    said = {"project": project, "branchName": branch, "tasks": [{"title": "x"}]}
     return prd.read(json.dumps(said), Path(f"/anywhere/{name}"))
 
 
 @pytest.mark.parametrize(("keys", "plan", "wanted"), [
-    (["prd.json@"], plan_called(), [1]),
     (["prd.json@"], plan_called(project="renamed"), [1]),
     (["prd.json@b"], plan_called("b", project="renamed"), [1]),
     (["prd.json@b"], plan_called("b", name="other.json"), []),
@@ -349,93 +495,95 @@ def plan_called(branch: str = "", project: str = "p", name: str = "prd.json") ->
 def test_a_log_belongs_to_the_plan_s_file_and_branch(
     tmp_path: Path, keys: list[str], plan: Plan, wanted: list[int]
 ) -> None:
-    notes = journal(tmp_path)
     for number, key in enumerate(keys, 1):
-        append(notes, "x", [], start(number, plan=key))
-    assert [getattr(one, "iteration", 0) for one in notes.records(plan)] == wanted
-
-
-def test_a_plan_that_version_0_2_worked_is_finished_with_0_3(tmp_path: Path) -> None:
-    notes = journal(tmp_path)
-    append(notes, "x", [], start(1, plan="p@b"))
-    says = "was written by version 0.2; finish that plan with 0.3, or move progress.txt"
-    with pytest.raises(BadInput, match=says):
-        deque(notes.records(plan_called("b")), 0)
-    assert [*notes.records(plan_called("c"))] == []
+        other = Log(tmp_path / "progress.txt", plan)
+        other.key = key
+        write(other, f"start iteration={number}")
+    log = Log(tmp_path / "progress.txt", plan)
+    assert [*log.read().open_starts] == wanted
+    assert log.has_other_plans is (len(wanted) < len(keys))
 
 
 # ---------------------------------------------------------------- as it grows
 
 
-def begun(log: Log) -> list[int]:
-    """The iterations of the attempts that a log has under way, after a look."""
-    return [*log.read().open_starts]
-
-
-def test_what_another_process_appends_is_read_once(tmp_path: Path) -> None:
-    log, theirs = Log(journal(tmp_path), OF_PLAN), journal(tmp_path)
-    assert begun(log) == []
-    append(theirs, "x", [], start())
-    append(theirs, "x", [], start(2, plan="prd.json@other"))
-    assert begun(log) == begun(log) == [1]
-    assert log.others == {"prd.json@other"} and log.history.this_run.iterations == 1
-    append(theirs, "x", [], verdict("failed", 1))
-    assert begun(log) == [] and log.history.tasks["T1\nt"].attempts == 1
-
-
-def test_who_writes_reads_what_others_wrote_before(tmp_path: Path) -> None:
-    log, theirs = Log(journal(tmp_path), OF_PLAN), journal(tmp_path)
-    append(theirs, "x", [], start())
-    (own,) = made(start(2))
-    log.write(own, "run", "x", [])
-    assert [*log.history.open_starts] == [1, 2]
-    assert log.history.open_starts[2].run == "run" and log.history.open_starts[2].time
-
-
-def test_a_record_that_another_process_is_writing_is_read_once_it_is_whole(
+def test_who_reads_knows_what_others_wrote_and_each_record_counts_once(
     tmp_path: Path,
 ) -> None:
-    log, path = Log(journal(tmp_path), OF_PLAN), tmp_path / "progress.txt"
-    append(journal(tmp_path), "x", [], start())
+    first, second = a_log(tmp_path), a_log(tmp_path)
+    assert second.read().iteration == 0
+    for number in range(1, 4):
+        write(first, f"start iteration={number}")
+        assert second.read().open_starts.keys() == {number}
+        write(second, f"failed iteration={number}")
+        assert first.read().open_starts == {}
+    third = a_log(tmp_path)
+    assert first.read() == second.read() == third.read()
+    assert third.read() is third.read()  # nothing is folded again
+    assert third.history.tasks["T1\nt"].attempts == 3
+
+
+def test_a_record_counts_once_its_line_is_whole(tmp_path: Path) -> None:
+    log, path = a_log(tmp_path), tmp_path / "progress.txt"
+    write(log, "start")
     whole = path.read_bytes()
-    path.write_bytes(b"")
-    for size in (0, len(whole) // 2, len(whole) - 1, len(whole)):
+    for end in range(0, len(whole), 7):
+        path.write_bytes(whole[:end])
+        reader = Log(path, OF_PLAN)
+        assert reader.read().open_starts == {}
         with path.open("ab") as file:
-            file.write(whole[path.stat().st_size : size])
-        assert begun(log) == ([1] if size == len(whole) else []), size
+            file.write(whole[end:])
+        assert [*reader.read().open_starts] == [1]
 
 
-@pytest.mark.parametrize("how", ["it shrank", "it was replaced", "it is gone"])
-def test_a_file_that_is_another_is_folded_anew(tmp_path: Path, how: str) -> None:
-    log, path = Log(journal(tmp_path), OF_PLAN), tmp_path / "progress.txt"
-    append(journal(tmp_path), "x", [], start())
-    first = path.read_bytes()
-    append(journal(tmp_path), "x", [], start(2))
-    assert begun(log) == [1, 2]
-    if how == "it shrank":
-        path.write_bytes(first)
-    elif how == "it was replaced":
-        (tmp_path / "new").write_bytes(first + b"#" * 1000)
-        (tmp_path / "new").rename(path)
-    else:
+@pytest.mark.parametrize("deed", ["shrinks", "is replaced", "is removed", "is emptied"])
+def test_a_file_that_shrinks_or_is_replaced_is_folded_anew(
+    tmp_path: Path, deed: str
+) -> None:
+    log, path = a_log(tmp_path), tmp_path / "progress.txt"
+    write(log, "start")
+    before = path.read_bytes()
+    write(log, "failed")
+    if deed == "shrinks":  # git checkout of an older one, in place
+        path.write_bytes(before)
+    elif deed == "is replaced":  # as an editor saves it, and it is longer
+        other = path.with_name("other")
+        other.write_bytes(b"my notes\n" * 500 + before)
+        other.replace(path)
+    elif deed == "is removed":
         path.unlink()
-    assert begun(log) == ([] if how == "it is gone" else [1])
+    else:
+        os.truncate(path, 0)
+    left = [1] if deed in ("shrinks", "is replaced") else []
+    assert [*log.read().open_starts] == left
+    write(log, "start iteration=7")
+    assert [*log.read().open_starts] == [*left, 7]
+
+
+def test_a_damaged_record_is_said_whenever_the_log_is_read(tmp_path: Path) -> None:
+    log, path = a_log(tmp_path), tmp_path / "progress.txt"
+    write(log, "start")
+    bad = f'<!-- ralph {{"v":2,"event":"retry","plan":"{PLAN}"}} -->\n'
+    with path.open("a") as file:
+        file.write(bad)
+    for _ in range(2):
+        with pytest.raises(BadInput, match="the record retry is damaged"):
+            log.read()
 
 
 def test_records_are_folded_as_they_are_read(tmp_path: Path) -> None:
-    learned = "- learned: " + "word " * 100
-    said = {
-        "v": 2, "event": "verdict", "plan": "prd.json@", "task": "T1", "iteration": 1, "verdict": "failed",
-    }  # fmt: skip
-    plan = prd.read('{"tasks": [{"title": "x"}]}', Path("prd.json"))
-    line = f"<!-- ralph {json.dumps({**said, 'handoff': {'learned': learned, 'ruled out': learned}})} -->\n"
+    words = "word " * 100
+    (one,) = told("failed")
+    assert isinstance(one, AttemptEnded)
+    said = replace(one, handoff={"learned": words, "ruled out": words})
+    line = f"<!-- ralph {json.dumps(to_json(said))} -->\n"
     path = tmp_path / "progress.txt"
-    path.write_text(f"## 2026-01-01 00:00:00 +00:00 | head\n{learned}\n{line}" * 5000)
+    path.write_text(f"## 2026-01-01 00:00:00 +00:00 | head\n{words}\n{line}" * 5000)
     tracemalloc.start()
     try:
-        journal = Journal(path)
-        assert journal.open() == []
-        assert replay(journal.records(plan)).tasks["T1\n"].tried == 5000
+        log = Log(path, OF_PLAN)
+        assert log.close_torn_record() == []
+        assert log.read().tasks["T1\nt"].tried == 5000
         assert tracemalloc.get_traced_memory()[1] < 1e6 < path.stat().st_size / 8
     finally:
         tracemalloc.stop()
