@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
 
 from _ralph import files, text
 from _ralph.errors import BadInput
@@ -67,11 +66,13 @@ class Log:
         larger than the memory. Other text is ignored; BadInput for a damaged record."""
         if file := files.open_regular(self.target):
             with file:
-                for _, record in self._read(file):
-                    yield record
+                for line in file:
+                    if record := self._record(line):
+                        yield record
 
     def read(self) -> History:
-        """Take in what was appended since; the history."""
+        """Take in what was appended since; the history. BadInput, also the next time, for
+        a damaged record."""
         file = files.open_regular(self.target)
         if file is None:
             self._begin_anew((0, 0))
@@ -80,9 +81,12 @@ class Log:
             about = os.fstat(file.fileno())
             self._begin_anew((about.st_dev, about.st_ino), about.st_size)
             file.seek(self._position)
-            for end, record in self._read(file):
-                self.history.apply(record)
-                self._position = end
+            for line in file:
+                if not line.endswith(b"\n"):  # it is still being written
+                    break
+                if record := self._record(line):
+                    self.history.apply(record)
+                self._position += len(line)
         return self.history
 
     def _begin_anew(self, file: tuple[int, int], size: int = 0) -> None:
@@ -90,19 +94,13 @@ class Log:
         if file != self._file or size < self._position:
             self.history, self._position, self._file = History(), 0, file
 
-    def _read(self, file: BinaryIO) -> Iterator[tuple[int, Record]]:
-        """The plan's records from here on, each with where its line ends. A line that
-        is not whole is still being written."""
-        end = file.tell()
-        for line in file:
-            end += len(line)
-            if not line.endswith(b"\n"):
-                return
-            for entry in parse([line]):
-                if entry.get("plan") == self.key:
-                    yield end, from_json(entry)
-                else:
-                    self.has_other_plans = True
+    def _record(self, line: bytes) -> Record | None:
+        """The record of this plan in a line, if there is one."""
+        for entry in parse([line]):
+            if entry.get("plan") == self.key:
+                return from_json(entry)
+            self.has_other_plans = True
+        return None
 
     def write(
         self, record: Record, run_id: str, headline: str, lines: Sequence[str] = ()
