@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from _ralph.files import table
@@ -72,10 +72,10 @@ def shared_caches(env: Mapping[str, str]) -> dict[str, str]:
     return {name: env.get(name, "") for name in _TABLE["inside but for setup"]}
 
 
-def forwarded_env(env: Mapping[str, str]) -> dict[str, str]:
+def forwarded_env(env: Mapping[str, str], more: Collection[str]) -> dict[str, str]:
     """What of the environment of a command in a place must be told to the other side of
-    a prefix: ralph's own variables, and those that keep places apart."""
-    names = {*_TABLE["set"], *_TABLE["inside"], *_TABLE["inside but for setup"]}
+    a prefix: ralph's own variables, those that keep places apart, and `more`."""
+    names = {*more, *_TABLE["set"], *_TABLE["inside"], *_TABLE["inside but for setup"]}
     for values in _TABLE["set beside"].values():
         names.update(values)
     names.update(_GIT_S_OWN, [_COMPOSE])

@@ -14,7 +14,6 @@ from _ralph.checks.places import Places
 from _ralph.checks.room import Room
 from _ralph.checks.running import git_may_not_end
 from _ralph.git.branch import Branch
-from _ralph.git.snapshot import restore
 from _ralph.model import CheckResult, Task
 
 _SUBJECT = 72
@@ -131,16 +130,14 @@ def _pre_commit(
     """Run the `pre-commit` hook; the tree that it leaves, with what is protected as
     before, and its result. One that rewrote files and failed, as formatters do, runs
     once more."""
-    home, protected = places.home, places.settings.plan.protected
-    tree, result = home.tree(candidate), None
+    tree, result = places.home.tree(candidate), None
     for _ in range(2):
         room.hold(tree, tip)
         result = room.hook("pre-commit", name)
         if not result or not room.place.exists:
             break
         before = tree
-        staged = room.staged()
-        tree = restore(home, tip, staged, protected, allow, places.state(allow))[0]
+        tree = places.restored(tip, room.staged(), allow)[0]
         if result.ok or tree == before:
             break
     return tree, result

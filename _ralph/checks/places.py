@@ -8,21 +8,23 @@ import functools
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from _ralph import files, text
 from _ralph.agents import registry
 from _ralph.agents.surroundings import forwarded_env, in_place, shared_caches
-from _ralph.checks import exact
+from _ralph.checks import exact, trust
 from _ralph.checks.junit import read
 from _ralph.checks.suite import with_tests
+from _ralph.checks.trust import Trust
 from _ralph.checks.view import View
 from _ralph.git import patterns
 from _ralph.git.checkout import Checkout, hide, remove_unusable
 from _ralph.git.git import BULK, Git, names_in, nul
 from _ralph.git.notes import note_setup, noted_setup
+from _ralph.git.snapshot import Changed, Entry, differences, restore
 from _ralph.git.throwaway import ANYBODY_S, carry, throwaway_git, write_git
 from _ralph.model import Check, CheckResult, Paths, Setup
 from _ralph.process.prefix import Prefix, Wrap
@@ -53,12 +55,14 @@ class HomeFiles:
     git: Mapping[str, str]
     copied: list[str]
     hooks: str
+    trust: Trust
 
 
 def home_files(home: Git) -> HomeFiles:
-    """Ask git for it."""
+    """Ask git for it, and the tools that trust some files."""
     copied = copied_names(home, home.root / ".worktreeinclude")
-    return HomeFiles(throwaway_git(home), copied, hooks_folder(home))
+    trusts = trust.ask_home(home, copied, os.environ)
+    return HomeFiles(throwaway_git(home), copied, hooks_folder(home), trusts)
 
 
 def hooks_folder(home: Git) -> str:
@@ -91,6 +95,9 @@ class Places:
     control: Control
     view: View
     prefix: Prefix | None = None
+    # In each place, the files that tools are to trust, by the names of the tools
+    trusted: dict[Path, dict[str, list[str]]] = field(default_factory=dict)
+    _allowed: set[tuple[str, bytes | None]] = field(default_factory=set)
 
     @functools.cached_property
     def from_home(self) -> HomeFiles:
@@ -157,7 +164,8 @@ class Places:
         # Noted once it is green, so setup itself sees no half of what it makes
         made = self.paths.private / f"{place.name}.setup"
         venv = self.setup is not None and made.is_file()
-        return in_place(here, self.paths.root, place, self.own_variables, venv)
+        env = in_place(here, self.paths.root, place, self.own_variables, venv)
+        return env | trust.variables(env, place, self.trusted.get(place, {}))
 
     @contextlib.contextmanager
     def inside(self, place: Path) -> Iterator[Wrap]:
@@ -168,7 +176,9 @@ class Places:
             return
         with self.prefix.started(place) as wrap:
             safe = {"GIT_CONFIG_SYSTEM": str(place / ".git" / ANYBODY_S)}
-            yield lambda argv, env: wrap(argv, forwarded_env(env) | safe)
+            yield lambda argv, env: wrap(
+                argv, forwarded_env(env, trust.VARIABLES) | safe
+            )
 
     def hooks(self, place: Path) -> list[str]:
         """The names of the commit hooks in a place."""
@@ -203,6 +213,50 @@ class Places:
         `.worktreeinclude` names."""
         carry(place, self.from_home.copied)
         write_git(place, head, self.branch, self.from_home.git)
+        self.let_tools_trust(place, head)
+
+    def let_tools_trust(self, place: Checkout, commit: str) -> None:
+        """Let tools trust a place that was made for `commit` as far as they trust home:
+        anew with every change of their files."""
+        found = trust.granted(self.from_home.trust, place, commit)
+        self.trusted[place.root] = found
+        for tool in trust.TOOLS:
+            for name in found.get(tool.name, []) if tool.allow else []:
+                path = place.root / name
+                seen = (str(path), files.read_regular(path))
+                if seen not in self._allowed:
+                    self._allowed.add(seen)
+                    self._call([*tool.allow, str(path)], place.root)
+
+    def _call(self, argv: Sequence[str], cwd: Path, out: Path | None = None) -> bool:
+        """Whether a short command in a place, of which nothing is shown, is not red."""
+        env = self.env(cwd)
+        with self.inside(cwd) as wrap:
+            command = Command(wrap(argv, env), cwd, env, timeout=60, out=out)
+            done = run_process(command, self.control)
+        return done.ended is not Ended.ITSELF or done.exit == 0
+
+    def trusts(self, agent: str, place: Path) -> bool:
+        """Whether an agent, by the name of its row, is to trust a place."""
+        return bool(self.trusted.get(place, {}).get(agent))
+
+    def restored(
+        self,
+        before: str,
+        after: str,
+        allow: Sequence[str],
+        changed: Changed | None = None,
+    ) -> tuple[str, dict[str, Entry], list[str]]:
+        """As `snapshot.restore`, with all that a task that may change what `allow` has
+        must leave as it was: what the plan protects, ralph's own files, and those by
+        which tools decide what to run, of which no new one stays, either."""
+        if changed is None:
+            changed = differences(self.home, before, after)
+        trusted = {*self.from_home.trust.among(changed)}
+        trusted -= patterns.matching(allow, trusted)
+        left = (*self.state(allow), *trusted)
+        protected = self.settings.plan.protected
+        return restore(self.home, before, after, protected, allow, left, changed)
 
     def run(
         self,
@@ -249,12 +303,9 @@ class Places:
         word = first_word(check)
         if not word or "/" in word:
             return ""
-        asked, env = ["/bin/sh", "-c", 'command -v -- "$1"', "sh", word], self.env(cwd)
-        with self.inside(cwd) as wrap:
-            which = log.with_suffix(".which")
-            command = Command(wrap(asked, env), cwd, env, timeout=60, out=which)
-            told = run_process(command, self.control)
-        return word if told.ended is Ended.ITSELF and told.exit != 0 else ""
+        asked = ["/bin/sh", "-c", 'command -v -- "$1"', "sh", word]
+        there = self._call(asked, cwd, log.with_suffix(".which"))
+        return "" if there else word
 
     def stamp(self, tree: str, entries: Mapping[str, str] | None = None) -> str:
         """What a place that holds `tree`, with these `entries`, belongs to: `setup`,

@@ -29,7 +29,7 @@ from _ralph.files import resource
 from _ralph.git.git import freeze_settings, in_folder
 from _ralph.loop.before import cannot_start, refused
 from _ralph.loop.loop import Loop
-from _ralph.loop.start import made
+from _ralph.loop.start import made, untrusted
 from _ralph.model import (
     AgentResult,
     Check,
@@ -226,6 +226,7 @@ def _settings(loop: Loop) -> Findings:
         advice = f"name in {init.INCLUDE} what they need"
         yield "warning", f"{unseen}; {advice}"
     yield from _warnings(missing.above(loop.paths.places))
+    yield from _warnings(untrusted(loop))
 
 
 def _disk(loop: Loop) -> Findings:

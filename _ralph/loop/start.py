@@ -81,10 +81,20 @@ def require_all(loop: Loop) -> list[str]:
     warnings += opening.uncopied(places)
     warnings += opening.unprotected(loop.plan, loop.git)
     warnings += missing.above(loop.paths.places)
+    warnings += untrusted(loop)
     opening.require_own_files(places)
     opening.open_prefix(places)
     warnings += opening.end_left(places)
     return warnings
+
+
+def untrusted(loop: Loop) -> list[str]:
+    """Warnings of what tools trust in no place."""
+    trust, branch = loop.places.from_home.trust, loop.branch
+    if not (trust.files or trust.not_trusted):
+        return []
+    agents = {agent.name for agent in opening.agents_of(loop.agents)}
+    return trust.warnings(loop.git, branch.beginning(), branch.name, agents)
 
 
 def made(

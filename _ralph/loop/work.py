@@ -22,7 +22,6 @@ from _ralph.git.snapshot import (
     Changed,
     changes,
     differences,
-    restore,
     settle,
     snapshot,
     with_work,
@@ -184,9 +183,7 @@ def put_back(
     """`tree` with what is protected as in the base, from which `changed` tells it apart
     if that is known, but for what the task may change; what that is, as it was, and the
     new files under protected patterns that stay."""
-    allow, protected = begun.task.allow, loop.plan.protected
-    state = loop.places.state(allow)
-    return restore(loop.git, begun.base, tree, protected, allow, state, changed)
+    return loop.places.restored(begun.base, tree, begun.task.allow, changed)
 
 
 def changed_copies(

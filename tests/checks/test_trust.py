@@ -1,0 +1,302 @@
+"""A place trusts what home trusts, by the bytes. With mise and direnv themselves where
+they are installed, and with scripts that answer as they do."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from _ralph.checks.trust import ask_home, variables
+from _ralph.git.git import Git
+from tests.conftest import Repo
+
+# As mise: what is trusted at home is noted by its folder, a variable names more.
+MISE = """
+noted="$HOME/trusted"
+case "$1 $2" in
+  "trust --show")
+    echo asked >> "$HOME/asked"
+    grep -qxF "$PWD" "$noted" 2> /dev/null && echo "$PWD: trusted" || echo "$PWD: untrusted" ;;
+  "trust ") mkdir -p "$HOME"; echo "$PWD" >> "$noted" ;;
+  "env -s")
+    for file in mise.toml .config/mise/conf.d/*.toml; do
+      test -e "$file" || continue
+      case ":$MISE_TRUSTED_CONFIG_PATHS:" in
+        *":$PWD/$file:"*) ;;
+        *) grep -qxF "$PWD" "$noted" 2> /dev/null || { echo "mise ERROR Config files in $PWD/$file are not trusted." >&2; exit 1; } ;;
+      esac
+      sed -n 's/^\\(RATE\\) = /export \\1=/p' "$file"
+    done ;;
+esac
+"""
+# As direnv: what is allowed is noted by the path and the bytes.
+DIRENV = """
+hash() { { echo "$1"; cat "$1"; } | cksum; }
+case $1 in
+  allow) mkdir -p "$HOME"; hash "${2:-$PWD/.envrc}" >> "$HOME/allowed" ;;
+  status)
+    echo asked >> "$HOME/asked"
+    echo "Found RC path $PWD/.envrc"
+    grep -qxF "$(hash "$PWD/.envrc")" "$HOME/allowed" 2> /dev/null && echo "Found RC allowed true" || echo "Found RC allowed false" ;;
+  exec)
+    grep -qxF "$(hash "$PWD/.envrc")" "$HOME/allowed" 2> /dev/null || { echo "direnv: error $PWD/.envrc is blocked." >&2; exit 1; }
+    . "$PWD/.envrc"; shift 2; exec "$@" ;;
+esac
+"""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """The file that is trusted, where `7` stands; how a person trusts it; a check that
+    is green where that says $1; what the tool says where it is not trusted."""
+
+    script: str
+    file: str
+    content: str
+    trust: str
+    check: str
+    refuses: str
+
+    def says(self, rate: int) -> str:
+        return self.check.replace("$1", str(rate))
+
+
+TOOLS = {
+    "mise": Tool(
+        MISE,
+        "mise.toml",
+        '[env]\nRATE = "7"\n',
+        "mise trust",
+        'env=$(mise env -s bash) && eval "$env" && test "$RATE" = $1',
+        "not trusted",
+    ),
+    "direnv": Tool(
+        DIRENV,
+        ".envrc",
+        "export RATE=7\n",
+        "direnv allow",
+        "direnv exec . sh -c 'test \"$RATE\" = $1'",
+        "is blocked",
+    ),
+}
+CASES = [(name, real) for name in TOOLS for real in (False, True)]
+both = pytest.mark.parametrize(("name", "real"), CASES)
+
+
+def project(repo: Repo, name: str, real: bool) -> Tool:
+    """A project with the file of a tool that is installed, and trusts nothing yet."""
+    tool = TOOLS[name]
+    if real and shutil.which(name) is None:
+        pytest.skip(f"not installed here: {name}")
+    if not real:
+        repo.tool(name, tool.script)
+    repo.write(tool.file, tool.content)
+    repo.commit("project")
+    return tool
+
+
+def trust(repo: Repo, tool: Tool) -> None:
+    words = ["sh", "-c", tool.trust]
+    subprocess.run(words, cwd=repo.path, env=repo.env, check=True, capture_output=True)
+
+
+def agent_of(repo: Repo, tool: Tool, script: str) -> str:
+    """An agent that does `script` with `change()`, which edits the file that is
+    trusted, and `says(rate)` at hand, and its work."""
+    head = f"""\
+def change():
+    path = P({tool.file!r})
+    path.write_text(path.read_text().replace("7", "8"))
+def says(rate): return sh({tool.check!r}.replace("$1", str(rate))).returncode == 0
+"""
+    return repo.agent(f"{head}\n{textwrap.dedent(script)}\nP(task).touch()\n")
+
+
+def own(name: str, *checks: str, **more: object) -> dict[str, Any]:
+    return {"id": name, "checks": [f"test -f {name}", *checks], **more}
+
+
+def shown(printed: str) -> str:
+    return " ".join(printed.split())
+
+
+@both
+def test_what_home_trusts_every_place_trusts(repo: Repo, name: str, real: bool) -> None:
+    """Setup, the agent, checks and the final check; home is asked once for all."""
+    tool = project(repo, name, real)
+    trust(repo, tool)
+    repo.plan(own("T1"), own("T2"), setup=tool.says(7), checks=[tool.says(7)])
+    agent = agent_of(repo, tool, "assert says(7)")
+    doctor = repo.ralph("doctor", "--agent", agent)
+    assert doctor.returncode == 0, doctor.stdout
+    assert "does not trust" not in shown(doctor.stdout)
+    code, _, printed = repo.run(agent)
+    assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
+    if not real:
+        asked = Path(repo.env["HOME"], "asked").read_text().split()
+        assert asked == ["asked"] * 2  # by doctor, and by the run
+
+
+@both
+def test_what_home_does_not_trust_no_place_trusts(
+    repo: Repo, name: str, real: bool
+) -> None:
+    tool = project(repo, name, real)
+    # Nor by a variable of the person's that names home
+    repo.env["MISE_TRUSTED_CONFIG_PATHS"] = f"{repo.path.resolve()}/x:/elsewhere"
+    refuses = f"! {{ {tool.says(7)}; }} 2> said; grep -q '{tool.refuses}' said"
+    looks = 'test "$MISE_TRUSTED_CONFIG_PATHS" = /elsewhere'
+    repo.plan(own("T1"), checks=[refuses, looks])
+    agent = agent_of(repo, tool, "assert not says(7)")
+    code, _, printed = repo.run(agent)
+    assert code == 0, printed
+    said = f"{name} does not trust {tool.file} at home, so no checkout does"
+    assert said in shown(printed)
+    assert said in shown(repo.ralph("doctor", "--agent", agent).stdout)
+
+
+@both
+def test_bytes_that_an_agent_changed_are_never_trusted(
+    repo: Repo, name: str, real: bool
+) -> None:
+    """They are left out, and named; new files of that kind, too."""
+    tool = project(repo, name, real)
+    trust(repo, tool)
+    repo.plan(own("T1"), checks=[tool.says(7)])
+    more = ".config/mise/conf.d/x.toml"
+    script = f"""
+    change()
+    os.makedirs(os.path.dirname({more!r}))
+    P({more!r}).write_text('[env]\\nRATE = "9"\\n')
+    """
+    code, _, printed = repo.run(agent_of(repo, tool, script))
+    assert (code, repo.passed()) == (0, ["T1"]), printed
+    assert repo.landed(tool.file) == tool.content
+    assert repo.has_landed(more) is (name == "direnv")  # which has no such file
+    assert tool.file in str(repo.records("verdict")[0]["restored"])
+
+
+@both
+def test_bytes_that_a_task_was_allowed_to_change_are_trusted_anew(
+    repo: Repo, name: str, real: bool
+) -> None:
+    """In the room that examines them, in the next attempt, which goes on from them, in
+    every later place, and in the next run."""
+    tool = project(repo, name, real)
+    trust(repo, tool)
+    second = own("T1", "test -f T1.2", tool.says(8), allow=[tool.file])
+    setup = {"run": "true", "when": [tool.file]}
+    repo.plan(second, own("T2", tool.says(8)), setup=setup)
+    script = """
+    assert says(8 if (task, attempt) != ("T1", 1) else 7)
+    change()
+    P(f"{task}.{attempt}").touch()
+    """
+    agent = agent_of(repo, tool, script)
+    for tasks in (["T1", "T2"], ["T1", "T2", "T3"]):
+        code, _, printed = repo.run(agent)
+        assert (code, repo.passed()) == (0, tasks), printed
+        assert "not in your history" not in shown(printed)
+        repo.ralph("add", "T3", "--check", tool.says(8))
+    assert repo.landed(tool.file) == tool.content.replace("7", "8")
+
+
+@both
+def test_bytes_of_a_stranger_on_the_branch_are_not_trusted(
+    repo: Repo, name: str, real: bool
+) -> None:
+    tool = project(repo, name, real)
+    trust(repo, tool)
+    repo.git("switch", "-qc", "ralph/p")
+    repo.write(tool.file, tool.content.replace("7", "8"))
+    repo.commit("from elsewhere")
+    commit = repo.git("rev-parse", "--short", "HEAD").strip()
+    repo.git("switch", "-q", "main")
+    refuses = f"! {{ {tool.says(8)}; }} 2> said; grep -q '{tool.refuses}' said"
+    repo.plan(own("T1"), checks=[refuses])
+    code, _, printed = repo.run(agent_of(repo, tool, ""))
+    assert code == 0, printed
+    said = (
+        f"{commit} changed the files of {name} on ralph/p, which is not in your history"
+    )
+    assert said in shown(printed)
+    repo.git("merge", "-q", "ralph/p")
+    trust(repo, tool)
+    repo.plan(own("T2", tool.says(8)))
+    code, _, printed = repo.run(agent_of(repo, tool, "assert says(8)"))
+    assert code == 0, printed
+
+
+@both
+def test_a_copy_of_an_ignored_file_is_trusted_with_home_s_bytes_alone(
+    repo: Repo, name: str, real: bool
+) -> None:
+    tool = TOOLS[name]
+    repo.write(".gitignore", f"{tool.file}\n")
+    repo.write(".worktreeinclude", f"{tool.file}\n")
+    project(repo, name, real)
+    trust(repo, tool)
+    repo.plan(own("T1"), own("T2"), checks=[tool.says(7)])
+    # So that the copy is not made again
+    script = f"""
+    about = os.stat({tool.file!r})
+    assert says(7) is (task == "T1")
+    change()
+    os.utime({tool.file!r}, ns=(about.st_atime_ns, about.st_mtime_ns))
+    """
+    code, _, printed = repo.run(agent_of(repo, tool, script))
+    assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
+
+
+CLAUDE = '{{"projects": {{"{}": {{"hasTrustDialogAccepted": {}}}}}}}'
+CODEX = '[projects."{}"]\ntrust_level = "{}"\n'
+
+
+@pytest.mark.parametrize(
+    ("config", "yes"),
+    [
+        (CLAUDE.format("HOME", "true"), True),
+        (CLAUDE.format("HOME", "false"), False),
+        (CLAUDE.format("HOME/..", "true"), False),
+        ('{"projects": {"HOME": 1}}', False),
+        ("[", False),
+        (CODEX.format("HOME", "trusted"), True),
+        (CODEX.format("HOME", "untrusted"), False),
+        ("projects = 1", False),
+    ],
+)
+def test_what_home_told_an_agent(repo: Repo, config: str, yes: bool) -> None:
+    home = Git.at(repo.path)
+    for name, file, path in (
+        ("claude", ".claude/settings.json", ".claude.json"),
+        ("codex", ".codex/config.toml", ".codex/config.toml"),
+    ):
+        repo.tool(name, "exit 1")
+        repo.write(file, "")
+        repo.write(f"../no-home/{path}", config.replace("HOME", str(home.root)))
+    repo.commit("settings")
+    found = ask_home(home, [], repo.env)
+    told = "codex" if "[projects" in config else "claude"
+    assert (told in found.files) is yes
+    assert (told in found.not_trusted) is not yes
+    (other,) = {"claude", "codex"} - {told}
+    assert other in found.not_trusted
+
+
+def test_a_variable_names_the_files_of_a_place_and_nothing_else_there() -> None:
+    place = Path("/srv/places/shop-1/work-1")
+    name = "MISE_TRUSTED_CONFIG_PATHS"
+    env = {name: f"/me::{place}:{place}/sub:/srv:/srv/places/shop-1/work-10"}
+    kept = "/me:/srv/places/shop-1/work-10"
+    files = {"mise": ["mise.toml", "sub/mise.toml"], "direnv": [".envrc"]}
+    own = f"{place}/mise.toml:{place}/sub/mise.toml"
+    assert variables(env, place, files) == {name: f"{kept}:{own}"}
+    assert variables(env, place, {}) == {name: kept}
+    assert variables({}, place, files) == {name: own}
+    assert variables({}, place, {}) == {}
