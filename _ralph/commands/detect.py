@@ -111,7 +111,9 @@ class Project:
                 command = self._install_python(row)
             if command and _says(row["needs"], self._text(*row["files"])):
                 commands.append(command)
-                when += row["when"]
+            elif row["setup"]:
+                continue
+            when += row["when"]  # also of mise and direnv, which decide what it does
         if not commands:
             return None
         run = self._here(" && ".join(commands))

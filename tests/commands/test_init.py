@@ -26,6 +26,8 @@ PROGRAMS = [
     "composer",
     "ctest",
     "deno",
+    "direnv",
+    "mise",
     "dotnet",
     "go",
     "golangci-lint",
@@ -259,10 +261,14 @@ def test_checks_report_single_tests_where_the_runner_can(
 
 PIP = ["pyproject.toml", "setup.py", "setup.cfg", "*requirements*.txt", "requirements/**", "constraints*.txt"]  # fmt: skip
 LOCK = ["package-lock.json", "npm-shrinkwrap.json", "package.json", ".npmrc", "patches/**"]  # fmt: skip
+MISE = ["mise.toml", ".mise.toml", "**/mise/**", ".mise/**"]
 
 # What a setup depends on; nothing, where it runs code of the project.
 DEPENDS: dict[str, tuple[dict[str, str], list[str]]] = {
     "npm, husky": (scripts(prepare="husky install || true"), LOCK),
+    # Trust is home's to give, and no setup's
+    "npm, beside mise": ({".mise/config.toml": "", "package.json": package(), **NPM}, [*MISE, *LOCK]),
+    "npm, beside direnv": ({".envrc": "", "package.json": package(), **NPM}, [".envrc", *LOCK]),
     "npm, a generator": (scripts(prepare="husky && npm run build"), []),
     "npm, one that begins like husky": (scripts(postinstall="husky.sh"), []),
     "npm, of a member": ({"package.json": package(), "a/package.json": scripts(install="gen")["package.json"], **NPM}, []),

@@ -404,11 +404,11 @@ TRUSTED = {
 
 @pytest.mark.parametrize("passes", [True, False], ids=["honest", "a - b"])
 @pytest.mark.parametrize("name", TRUSTED)
-def test_every_checkout_is_trusted_by_what_init_proposes(
+def test_every_checkout_is_trusted_as_home_is(
     name: str, passes: bool, owner: Repo, get: Get
 ) -> None:
-    """Active in the shell that ralph is started in, so PYTHONPATH names home. The
-    honest work changes the file that was trusted, too."""
+    """Active in the shell that ralph is started in, so PYTHONPATH names home. The work
+    changes the file that was trusted, as it may."""
     tool = TRUSTED[name]
     if name in FROM_NPM:
         get(name)
@@ -431,13 +431,12 @@ def test_every_checkout_is_trusted_by_what_init_proposes(
         owner.env["PYTHONPATH"] == f"{owner.path}/src" and owner.env["RATE"] == "7"
     ), shown
     must(owner, "ralph init")
-    setup = json.loads(owner.read("prd.json"))["setup"]
-    assert setup == {"run": tool.trust, "when": [tool.file]}
     own = tool.run.format(
         'python3 -c \'import calc, os; calc.sub; assert os.environ["RATE"] == "8"\''
     )
     adds = "python3 -c 'import calc; assert calc.add(1, 2) == 3'"
-    owner.plan({"checks": [own]}, checks=[adds, tool.run.format(adds)], setup=setup)
+    task = {"checks": [own], "allow": [tool.file]}
+    owner.plan(task, checks=[adds, tool.run.format(adds)])
     edits = f"echo 'def sub(a, b): return a - b' >> src/calc.py && sed -i s/7/8/ {tool.file}"
     cheats = "" if passes else " && sed -i 's/a + b/a - b/' src/calc.py"
     code, said = work(owner, edits + cheats, "--max-iterations", "1")
