@@ -29,6 +29,8 @@ KEYS = {
     "limits.rooms": _ROOM,
     "limits.stuck": "six tasks blocked in a row end a run",
 }
+ROW_KEYS = {"events", "reports", "budget", "keys", "login", "reads", "output", "config"}
+"""The keys of an agent in the plan that said how to read it."""
 CONFINED = {"launch", "network"}
 """The keys that confined agents: without them a run must not begin."""
 
@@ -61,6 +63,12 @@ def keys_in(plan: Plan) -> list[str]:
             warnings.append(f"{plan.path.name}: `{key}` is gone: {KEYS[key]}")
             if key in CONFINED:
                 raise BadInput(warnings[-1])
+    for name, row in plan.settings.get("agents", {}).items():
+        went = sorted(ROW_KEYS.intersection(row))
+        if went:
+            read = '`"like": "claude"` reads what it prints, as Claude Code prints it'
+            where = f"{plan.path.name}: agents.{name}"
+            warnings.append(f"{where}: {', '.join(went)} are gone: {read}")
     return warnings
 
 

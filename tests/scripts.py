@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.conftest import ROOT, Repo
+from tests.conftest import Repo
 
-# Claude's own rules under another name: a new row needs no code.
-CLAUDE = json.loads((ROOT / "templates/agents.json").read_text())["claude"]
-ROW = {**CLAUDE, "argv": ["speaker", "{args}"], "edit_needs": {}}
+LEVELS: dict[str, list[str]] = {"read": [], "edit": [], "full": []}
+ROW = {"like": "claude", "argv": ["speaker", "{args}"], "permissions": LEVELS}
+"""Claude Code under another name."""
 RESULT = '{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s-1","total_cost_usd":0.25,"usage":{"input_tokens":10,"cache_read_input_tokens":5,"output_tokens":7}}'
 LIMIT = '{"type":"result","is_error":true,"terminal_reason":"api_error","api_error_status":429,"result":"limited","total_cost_usd":0,"usage":{}}'
 

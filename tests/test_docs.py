@@ -23,7 +23,7 @@ import pytest
 import ralph
 from _ralph import __version__, text
 from _ralph.agents.prompt import prompt_values
-from _ralph.agents.registry import load_rows
+from _ralph.agents.registry import BUILTIN, with_own
 from _ralph.errors import Exit, Stop
 from _ralph.files import resource
 from _ralph.model import Paths, Plan, Tokens, Verdict
@@ -32,7 +32,7 @@ from _ralph.state.history import LABELS, History
 from _ralph.state.limits import NONE, Limits
 from _ralph.state.records import AttemptEnded
 from _ralph.state.summary import Running, Worker
-from tests import make_docs, transcript
+from tests import install_agents, make_docs, transcript
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
@@ -465,19 +465,21 @@ def test_every_field_of_the_object_is_described_once(plan: Plan) -> None:
 
 def test_the_table_of_agents_is_what_the_rows_say() -> None:
     table = section("docs/agents.md", "Tested agents")
-    for name, row in load_rows(ROOT / "templates" / "agents.json", {}).items():
-        if name:
-            (cells,) = re.findall(rf"^\| `{name}` \| (.*?) \| (.*?) \|", table, re.M)
-            assert cells[0] == row["tested"]
-            assert ("edit" in row["permissions"]) == cells[1].startswith("edit")
+    for name, cli in BUILTIN.items():
+        (cells,) = re.findall(rf"^\| `{name}` \| (.*?) \| (.*?) \|", table, re.M)
+        version = install_agents.folder(name).name.removeprefix(f"{name}-")
+        assert cells[0].endswith(f" {version}")
+        assert ("edit" in cli.permissions) == cells[1].startswith("edit")
 
 
 def test_the_rows_of_agents_that_are_shown_can_be_used(tmp_path: Path) -> None:
-    for shown in json_blocks("docs/agents.md"):
+    files = sorted((ROOT / "examples/agents").glob("*.json"))
+    assert len(files) == 2
+    examples = [json.loads(file.read_text("utf-8")) for file in files]
+    for shown in [*json_blocks("docs/agents.md"), *examples]:
         document = {**shown, "tasks": [{"id": "A", "title": "a"}]}
         prd.validate(prd.read(json.dumps(document), tmp_path / "prd.json"))
-        rows = load_rows(ROOT / "templates" / "agents.json", shown["agents"])
-        assert {*rows} >= {*shown["agents"]}
+        assert {*with_own(shown["agents"])} >= {*shown["agents"]}
 
 
 def test_variables_of_a_prompt(tmp_path: Path, plan: Plan) -> None:

@@ -24,6 +24,7 @@ KEYS: dict[str, tuple[dict[str, Any], dict[str, Any], int, str]] = {
     "network": ({"network": False}, {}, 2, "`network` is gone: --wrap 'bwrap.sh {place}'"),
     "notifyOn": ({"notifyOn": ["passed"]}, {}, 0, "`notifyOn` is gone: the command"),
     "branch": ({"branch": "mine"}, {}, 0, "`branch` is gone: use branchName"),
+    "a row's events": ({"agents": {"mine": {"argv": ["mine"], "events": [], "reports": []}}}, {}, 0, "agents.mine: events, reports are gone: `\"like\": \"claude\"` reads"),
     "limits.stuck": ({"limits": {"stuck": 9}}, {}, 0, "`limits.stuck` is gone: six"),
 }  # fmt: skip
 OPTIONS = {

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from _ralph.agents import registry
-from _ralph.agents.registry import Agent
+from _ralph.agents.cli import Agent
+from _ralph.agents.registry import Clis
 from _ralph.model import Task
 from _ralph.state import limits, prd
 from _ralph.state.history import History, Unavailable
@@ -17,11 +16,11 @@ from _ralph.state.settings import Settings
 
 @dataclass
 class Agents:
-    """The agents that the settings name, by the `rows` of agents.json and the plan, and
+    """The agents that the settings name, by the facts of all known ones, and
     what the `history` knows of them."""
 
     settings: Settings
-    rows: Mapping[str, Any]
+    clis: Clis
     history: History
 
     def ladder(self, task: Task | None = None) -> tuple[str, ...]:
@@ -41,8 +40,8 @@ class Agents:
     def named(self, command: str) -> Agent:
         """The agent of a command, with the permissions of this run. One that cannot be
         kept to editing has all of them behind a prefix, which confines it."""
-        agent = registry.find_agent(command, self.rows, self.settings.permissions)
-        if self.settings.wrap[0] and agent.permissions not in agent.row["permissions"]:
+        agent = registry.find_agent(command, self.clis, self.settings.permissions)
+        if self.settings.wrap[0] and agent.permissions not in agent.cli.permissions:
             return replace(agent, permissions="full")
         return agent
 
@@ -60,7 +59,7 @@ class Agents:
         command = self.settings.options.judge or self.settings.plan.settings.get(
             "judge"
         )
-        return registry.find_agent(command, self.rows, "read") if command else None
+        return registry.find_agent(command, self.clis, "read") if command else None
 
     @property
     def planner(self) -> Agent:
@@ -69,7 +68,7 @@ class Agents:
         command = self.settings.options.planner or self.settings.plan.settings.get(
             "planner"
         )
-        return registry.find_agent(command or self.ladder()[0], self.rows, "read")
+        return registry.find_agent(command or self.ladder()[0], self.clis, "read")
 
     @property
     def workers(self) -> list[Agent]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from _ralph import files, gone, text
 from _ralph.agents import registry
+from _ralph.agents.cli import Agent
 from _ralph.agents.prompt import compile_prompt, render_message
-from _ralph.agents.registry import Agent
 from _ralph.agents.team import Agents
 from _ralph.checks import elsewhere
 from _ralph.checks.places import Places
@@ -52,13 +52,13 @@ def require_agent(
     in_dollars = settings.limits.in_dollars or agents.is_limited(agent)
     limited = {"dollars": in_dollars, "tokens": settings.limits.in_tokens}
     for unit, is_limited in limited.items():
-        if is_limited and unit not in agent.row.get("reports", []):
+        if is_limited and unit not in agent.cli.reports:
             raise BadInput(
                 f"a limit in {unit} cannot be enforced: {agent.command} does not "
                 f"report {unit}; use --max-hours or --max-iterations, or an agent that "
                 f"reports them"
             )
-    if not (any(limited.values()) and agent.tells_late):
+    if not (any(limited.values()) and agent.cli.reports_late):
         return []
     which = "one attempt of each loop" if settings.jobs > 1 else "one attempt"
     late = f"{agent.name} reports usage only when it exits"

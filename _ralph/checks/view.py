@@ -10,7 +10,7 @@ import select
 import time
 
 from _ralph import text
-from _ralph.agents.events import StreamParser
+from _ralph.agents.stream import Stream
 from _ralph.errors import Stop
 from _ralph.model import CheckResult, Json, Verdict
 from _ralph.state.records import AttemptEnded
@@ -74,7 +74,7 @@ class View:
     def last(self, words: str, failed: bool) -> None:
         """The last line of a run."""
 
-    def watch(self, agent: StreamParser) -> None:
+    def watch(self, agent: Stream) -> None:
         """Follow an agent that starts."""
 
     def hear(self, event: Json, number: int) -> None:
@@ -93,7 +93,7 @@ class Reporter(View):
         os.set_blocking(pipe, False)
         self._pipe, self.stays, self.verbose = pipe, stays, verbose
         self._half = b""  # of a line that is partly written
-        self._agent: StreamParser | None = None
+        self._agent: Stream | None = None
         self._doing, self._began = "", time.monotonic()
         self._said = self._began  # when the last sign of life was given
         self._second, self._lines = 0, 0
@@ -109,7 +109,7 @@ class Reporter(View):
         self._agent, self._doing, self._began = None, words, time.monotonic()
         self.tell("doing", words)
 
-    def watch(self, agent: StreamParser) -> None:
+    def watch(self, agent: Stream) -> None:
         """Follow an agent that starts: its words, and what it has used so far."""
         self._agent = agent
         if self.verbose:
@@ -136,7 +136,7 @@ class Reporter(View):
             if agent is not None:
                 heard = f"{text.duration(now - agent.heard)} ago"
                 said = text.one_line(text.redact(agent.doing), 120)
-                parts += [dollars(agent.usd), thousands(agent.tokens())]
+                parts += [dollars(agent.turn.usd), thousands(agent.turn.used)]
                 parts.append(f"{heard}: {said}" if said else f"last heard {heard}")
             self.line(" | ".join(part for part in parts if part), "  ")
         return max(self._said + _SIGN_OF_LIFE - now, 1.0)

@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from _ralph import text
-from _ralph.agents import registry
-from _ralph.agents.registry import Agent
+from _ralph.agents import registry, running
+from _ralph.agents.cli import Agent
 from _ralph.checks import missing, opening
 from _ralph.checks.hooks import message_for
 from _ralph.checks.places import setup_failed
@@ -377,7 +377,7 @@ def _agent(loop: Loop, agent: Agent) -> Findings:
         opening.require_agent(loop.settings, loop.agents, loop.places, agent)
     )
     names = [Path(word).name for word in agent.words]
-    named = [name for name in names if name in loop.agents.rows]
+    named = [name for name in names if name in loop.agents.clis]
     if agent.name == "plain" and named:
         sees = "ralph sees the exit status alone, no limit and no cost"
         first = f"{named[0]} is not its first word (`env NAME=VALUE` may precede it)"
@@ -388,7 +388,7 @@ def _agent(loop: Loop, agent: Agent) -> Findings:
         yield from _billed(loop, agent, *registry.credentials(agent, os.environ))
 
 
-def _billed(loop: Loop, agent: Agent, key: str | None, login: str | None) -> Findings:
+def _billed(loop: Loop, agent: Agent, key: str, login: str) -> Findings:
     """Who pays, with the name of a key or of a login that an agent has."""
     if key and login:
         advice = "unset it to use the subscription"
@@ -400,23 +400,23 @@ def _billed(loop: Loop, agent: Agent, key: str | None, login: str | None) -> Fin
         yield "ok", f"{key} is set and is billed"
     elif login:
         yield "ok", f"logged in ({login}), and no key in the environment overrides it"
-    elif agent.row.get("keys"):
+    elif agent.cli.keys:
         wanted = registry.known_credentials(agent)
         advice = "log in, unless it has one elsewhere"
         yield "warning", f"no login found ({wanted}); {advice}"
     if not key or loop.limits.in_dollars or loop.limits.in_tokens:
         return
     for unit, option in (("dollars", "--max-usd"), ("tokens", "--max-tokens")):
-        if unit in agent.row.get("reports", []):
+        if unit in agent.cli.reports:
             advice = f"set {option}, or a budget in the plan"
             yield "warning", f"nothing limits what {key} is billed; {advice}"
             return
 
 
 def _version(loop: Loop, agent: Agent) -> str:
-    if not agent.row.get("version"):
+    if not agent.cli.version:
         return ""
-    words = shlex.join([agent.program, *agent.row["version"][1:]])
+    words = shlex.join([agent.program, *agent.cli.version.split()[1:]])
     # Behind a pipe of its own: what it leaves running cannot hold ours.
     command = f"{words} < /dev/null 2> /dev/null | head -n 1"
     argv = [sys.executable, "-P", "-c", _TEE, command]
@@ -428,7 +428,7 @@ def _version(loop: Loop, agent: Agent) -> str:
 
 def _permissions(loop: Loop, agent: Agent) -> Findings:
     if agent.name in loop.plan.settings.get("agents", {}):
-        runs = shlex.join(agent.row["argv"])
+        runs = shlex.join(agent.cli.argv)
         yield "warning", f"the plan itself defines it; read what it runs: {runs}"
         return
     if agent.name == "plain":
@@ -438,15 +438,7 @@ def _permissions(loop: Loop, agent: Agent) -> Findings:
     elif agent.permissions == "read":
         yield "ok", "permissions: read only"
     else:
-        means = agent.row.get("edit_means")
-        means = means or "it works in this folder, inside its own sandbox"
-        yield "ok", f"permissions: edit; {means}"
-    needed = agent.row.get("root_needs")
-    if agent.permissions != "full" or not needed or os.geteuid():
-        return
-    if os.environ.get(needed) != "1":
-        refuses = f"as root, {agent.name} refuses full permissions"
-        yield "error", f"{refuses} without {needed}=1"
+        yield "ok", f"permissions: edit; {agent.cli.edit_means}"
 
 
 # ---------------------------------------------------------------- cron
@@ -458,13 +450,13 @@ def _probe(loop: Loop) -> Findings:
     env = {"HOME": os.path.expanduser("~"), "PATH": path}
     for agent in _team(loop):
         if not loop.places.here or shutil.which(agent.program):
-            yield _probed(agent, _turn(loop, agent, env), env)
+            yield _probed(agent, _turn(loop, agent, env))
 
 
 def _turn(loop: Loop, agent: Agent, env: Mapping[str, str]) -> AgentResult:
     """One turn of an agent, in an empty repository."""
     loop.paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
-    level = "read" if "read" in agent.row["permissions"] else agent.permissions
+    level = "read" if "read" in agent.cli.permissions else agent.permissions
     with tempfile.TemporaryDirectory(
         prefix="ralph-probe-", dir=loop.paths.places
     ) as name:
@@ -477,35 +469,32 @@ def _turn(loop: Loop, agent: Agent, env: Mapping[str, str]) -> AgentResult:
             "RALPH_HANDOFF": str(folder / "handoff.md"),
         }
         with loop.places.inside(folder) as wrap:
-            return registry.run_agent(
-                replace(agent, permissions=level),
-                resource("templates/probe.md").read_text("utf-8"),
+            given = running.Assignment(
+                prompt=resource("templates/probe.md").read_text("utf-8"),
                 log=lambda ending: folder / f"probe{ending}",
                 cwd=folder,
                 env={**env, **names},
                 timeout=_TURN,
                 idle=_TURN,
-                control=loop.control,
                 wrap=wrap,
                 here=loop.places.here,
             )
+            agent = replace(agent, permissions=level)
+            return running.run_agent(agent, given, loop.control)
 
 
-def _probed(agent: Agent, result: AgentResult, env: Mapping[str, str]) -> Finding:
+def _probed(agent: Agent, result: AgentResult) -> Finding:
     """What came of one turn of an agent."""
     who = f"{agent.command}, as cron starts it"
     if result.outcome is Outcome.DONE:
         said = f"{who}, answered: {summary.spent(result)}"
         if result.overage:
             return "warning", f"{said}, and the provider bills extra usage"
-        key, login = registry.credentials(agent, env)
-        if not key and login in agent.row.get(f"login_{sys.platform}", {}):
-            return "warning", f"{said}, by the login in {login}"
         return "ok", said
     if result.outcome is Outcome.LIMITED:
         return "warning", f"{who}, is limited: {result.reason}; a run waits until then"
     advice = "log it in as this user, or fix what it says, then try again"
-    for key in agent.row.get("keys", []):
+    for key in agent.cli.keys:
         if key in os.environ:
             advice = f"write {key}=... above ralph's line in your crontab"
             break

@@ -14,7 +14,6 @@ from pathlib import Path
 import click
 
 from _ralph import files, text
-from _ralph.agents import sums
 from _ralph.agents.prompt import render_prompt, rules_of
 from _ralph.checks.judge import json_objects
 from _ralph.checks.opening import end_left, open_prefix, require_agent
@@ -40,7 +39,6 @@ from _ralph.process.process import Control
 from _ralph.show.live import Terminal
 from _ralph.state import edit, jsontext, layout, limits, prd
 from _ralph.state.history import RunHistory
-from _ralph.state.layout import new_log
 from _ralph.state.log import Log
 from _ralph.state.options import Options, is_starter
 from _ralph.state.records import Added
@@ -253,8 +251,6 @@ def _turn(loop: Loop, prompt: str, name: str, before: list[AgentResult]) -> Agen
     here = loop.branch.beginning()
     share = limits.share(loop.limits, loop.history, [], 1) or Share()
     share = share.without(spent_on(before))
-    new_log(loop.paths, name + sums.SUFFIX)  # clears those of an earlier planner
-
     place = loop.places.of_role(here)
     env = loop.places.env(place.root)
     planner = loop.agents.planner

@@ -9,8 +9,8 @@ import uuid
 from dataclasses import replace
 
 from _ralph import files, text
+from _ralph.agents.cli import Agent
 from _ralph.agents.prompt import compile_prompt
-from _ralph.agents.registry import Agent
 from _ralph.checks import hooks
 from _ralph.checks.opening import require_agent
 from _ralph.checks.results import Own, Results

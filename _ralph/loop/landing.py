@@ -144,7 +144,7 @@ def why_blocked(
     return reason_to_block(
         decision.verdict,
         decision.reason,
-        never=examined.refused,
+        never=examined.refused or examined.result.never,
         spent=own_limit,
         interruptions=interruptions,
         asks=question if question and history.question == question else "",

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from _ralph import text
-from _ralph.agents import registry, sums
+from _ralph.agents import running
+from _ralph.agents.cli import Agent
 from _ralph.agents.prompt import render_prompt, task_values
-from _ralph.agents.registry import Agent
 from _ralph.checks.judge import Answer, criteria_of, read_answer
 from _ralph.checks.running import prefix_fails
 from _ralph.checks.verdict import kept_away
@@ -42,22 +42,20 @@ def run_role(
     left = max(loop.ends - time.time(), 1.0)
     allowed = min(loop.options.agent_timeout, share.seconds)
     with loop.places.inside(cwd) as wrap:
-        result = registry.run_agent(
-            agent,
-            prompt,
+        given = running.Assignment(
+            prompt=prompt,
             log=lambda ending: new_log(loop.paths, name + ending),
             cwd=cwd,
             env=env,
             timeout=min(allowed, left),
             idle=loop.options.idle_timeout,
-            control=loop.control,
             usd_left=share.usd,
             tokens_left=share.tokens,
             dearest=loop.history.dearest[agent.command],
-            watch=loop.view.watch,
             wrap=wrap,
             here=loop.places.here,
         )
+        result = running.run_agent(agent, given, loop.control, loop.view.watch)
     if result.reset is not None and result.reset <= time.time():
         result.reset = None  # a reset in the past is none
     ran_out = left < allowed and result.seconds >= left - 0.1
@@ -74,8 +72,9 @@ def run_role(
 def cut_off(loop: Loop, agent: Agent, name: str, reason: str) -> AgentResult:
     """The result of an agent that died with its loop, for `reason`, as far as it had
     reported it; `name` is as for `run_role`."""
-    path = loop.paths.logs / name
-    return sums.recovered(path, loop.history.dearest[agent.command], reason)
+    transcript = loop.paths.logs / f"{name}.out"
+    dearest = loop.history.dearest[agent.command]
+    return running.cut_off(agent, transcript, dearest, reason)
 
 
 def ask_judge(loop: Loop, examined: Examined) -> tuple[Judgement, Answer, AgentResult]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from _ralph.agents.registry import Agent
+from _ralph.agents.cli import Agent
 from _ralph.checks.hooks import Message
 from _ralph.checks.verdict import Decision
 from _ralph.model import (

@@ -14,7 +14,6 @@ from _ralph.agents.team import Agents
 from _ralph.checks import missing, opening
 from _ralph.checks.places import Places
 from _ralph.checks.view import View
-from _ralph.files import resource
 from _ralph.git.branch import Branch
 from _ralph.git.git import Git, freeze_settings
 from _ralph.loop.loop import Loop
@@ -118,8 +117,8 @@ def made(
     named = options.branch or plan.branch or history.branch or own_branch(plan)
     branch = Branch(git, named, paths.private.name)
     own_rows = plan.settings.get("agents", {})
-    rows = registry.load_rows(resource("templates/agents.json"), own_rows)
-    variables = registry.config_variables(rows)
+    clis = registry.with_own(own_rows)
+    variables = registry.config_variables(clis)
     return Loop(
         number=1,
         run_id=run_id,
@@ -128,7 +127,7 @@ def made(
         git=git,
         branch=branch,
         places=Places(settings, git, branch.name, variables, control, view),
-        agents=Agents(settings, rows, history),
+        agents=Agents(settings, clis, history),
         control=control,
         view=view,
     )

@@ -120,7 +120,7 @@ def second_snapshot(
 ) -> Worked:
     """The second snapshot, and what differs between the two: the work."""
     place, start = ready.place, ready.start
-    notices = [*begun.notices]
+    notices = [*begun.notices, *ended.result.notices]
     if ready.red_setup:
         what = f"setup {ready.red_setup.outcome} in the workspace"
         notices.append(f"{what}, on the task's unfinished work")
@@ -253,7 +253,7 @@ def prompt_for(loop: Loop, begun: Begun, red_setup: CheckResult | None = None) -
         checks,
         handoff=loop.paths.handoff(begun.worker),
         attempts=attempts_at(loop.limits, task),
-        reads_rulebook="AGENTS.md" in begun.agent.row.get("reads", []),
+        reads_rulebook=begun.agent.cli.reads_rulebook,
         recent=[*begun.recent],
         beside=beside,
         clean_start=begun.clean or not begun.left,

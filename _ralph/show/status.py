@@ -83,13 +83,13 @@ def read(prd_path: Path) -> Status:
         plan,
         history,
         prd=prd_path,
-        running=_running(paths, history),
+        running=_running(paths, plan, history),
         places=paths.places if paths.places.is_dir() else None,
         to_land=to_land,
     )
 
 
-def _running(paths: Paths, history: History) -> Running | None:
+def _running(paths: Paths, plan: Plan, history: History) -> Running | None:
     """The loop at work on a plan, if there is one."""
     loop = layout.loop_at_work(paths)
     if loop is None:
@@ -100,16 +100,19 @@ def _running(paths: Paths, history: History) -> Running | None:
         since=loop.since,
         stopping=layout.stop_is_asked(paths, loop.run_id),
         rechecking=len(paths.rooms) > 1,
-        workers=[_worker(paths, start) for start in starts],
+        workers=[_worker(paths, plan, start) for start in starts],
     )
 
 
-def _worker(paths: Paths, start: AttemptBegan) -> Worker:
+def _worker(paths: Paths, plan: Plan, start: AttemptBegan) -> Worker:
     """What a worker does now, since when, where, and what its agent has used so far."""
-    from _ralph.agents import sums  # only while a loop runs
+    from _ralph.agents import registry, stream  # only while a loop runs
 
+    clis = registry.with_own(plan.settings.get("agents", {}))
+    agent = registry.find_agent(start.command, clis, "full")
     name = layout.log_name(start.iteration, start.task)
-    so_far = sums.read(paths.logs / name) or sums.SoFar()
+    read = stream.replay(agent.cli, paths.logs / f"{name}.out")
+    so_far = read or stream.Stream(agent.cli)
     number = start.worker or 1
     return Worker(
         worker=number,
@@ -119,9 +122,9 @@ def _worker(paths: Paths, start: AttemptBegan) -> Worker:
         since=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start.time)),
         seconds=round(max(time.time() - start.time, 0.0), 1),
         workspace=str(paths.workspace(number)),
-        usd=round(so_far.result.usd or 0.0, 6),
-        tokens=so_far.result.tokens,
-        doing=so_far.doing,
+        usd=round(so_far.turn.usd or 0.0, 6),
+        tokens=so_far.turn.used,
+        doing=text.one_line(text.redact(so_far.doing), 100),
     )
 
 

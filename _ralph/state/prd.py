@@ -122,6 +122,10 @@ def validate(plan: Plan) -> None:
     name = plan.path.name
     known_in_plan, known_in_task = schema.known_keys()
     schema.refuse_misspelt(plan.top, known_in_plan, name)
+    for agent, row in plan.settings.get("agents", {}).items():
+        if isinstance(row, dict):
+            where = f"{name}: agents.{text.one_line(agent, 60)}"
+            schema.refuse_misspelt(row, schema.known_in_agent(), where)
     for task in plan.tasks:
         where = f"{name}: {text.one_line(task.id, 60)}"
         schema.refuse_misspelt(task.raw, known_in_task, where)

@@ -71,6 +71,11 @@ def refuse_misspelt(entry: Json, known: frozenset[str], where: str) -> None:
             raise BadInput(f"{where}: {_unknown(key, meant)}")
 
 
+def known_in_agent() -> frozenset[str]:
+    """The keys that are known in an agent of the plan's own."""
+    return frozenset(_schema()["$defs"]["agentRow"]["properties"])
+
+
 def known_keys() -> tuple[frozenset[str], frozenset[str]]:
     """The keys that are known in a plan, and in a task, in all dialects."""
     schema, aliases = _schema(), files.table("dialects.json")["keys"]

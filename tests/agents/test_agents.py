@@ -1,5 +1,4 @@
-"""Agents: rows to commands, streams to results; recorded runs of the real ones, and
-scripted ones."""
+"""Agents: facts to commands, streams to results, and scripted processes."""
 
 from __future__ import annotations
 
@@ -15,44 +14,41 @@ from typing import Any
 
 import pytest
 
-from _ralph.agents import events
-from _ralph.agents.events import StreamParser, pick
+from _ralph.agents import stream as module
+from _ralph.agents.cli import Agent
 from _ralph.agents.registry import (
-    NESTED,
-    Agent,
+    BUILTIN,
     agent_env,
-    conclude,
+    credentials,
     find_agent,
-    load_rows,
     require,
-    run_agent,
+    with_own,
 )
+from _ralph.agents.running import NESTED, Assignment, conclude, run_agent
+from _ralph.agents.stream import Stream
 from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.model import AgentResult, Outcome, Plan, Tokens
 from _ralph.process.process import Control, Ended, ProcessResult
 from _ralph.state import prd
 from tests.conftest import ROOT, within
 
-BUILTIN = ROOT / "templates" / "agents.json"
 RECORDED = ROOT / "tests/recordings/claude"
-ROWS = load_rows(BUILTIN, {})
-CLAUDE = find_agent("claude", ROWS, "edit")
+CLAUDE = find_agent("claude", BUILTIN, "edit")
 PROMPT, LOG = Path("/run/prompt.md"), Path("/run/own.log")
 
 
 def feed(
-    lines: list[bytes], process: ProcessResult | None = None, stderr: str = ""
+    lines: list[bytes], process: ProcessResult | None = None, **left: Any
 ) -> AgentResult:
-    """What claude's row makes of these lines, as `run_agent` hands them over."""
-    parser = StreamParser(CLAUDE.row["events"])
-    stopped = any(parser.line(line) == "stop" for line in lines)
-    process = process or ProcessResult(
-        exit=-15 if stopped else 0, ended=Ended("stop" if stopped else "itself")
-    )
-    return conclude(CLAUDE, parser, process, stderr)
+    """What comes of these lines of Claude Code's, as `run_agent` hands them over."""
+    stream = Stream(CLAUDE.cli, **left)
+    for line in lines:
+        if stream.line(line) == "stop":
+            process = process or ProcessResult(exit=-15, ended=Ended.STOPPED)
+    return conclude(CLAUDE, stream, process or ProcessResult(exit=0), "")
 
 
-def stream(*events: dict[str, Any]) -> list[bytes]:
+def lines_of(*events: dict[str, Any]) -> list[bytes]:
     return [json.dumps(event).encode() for event in events]
 
 
@@ -60,26 +56,24 @@ CUT = "its output ended without a final event"
 
 
 @pytest.mark.parametrize("name", ["hang", "sigterm", "429_noheader", "ok"])
-@pytest.mark.parametrize("ended", ["deadline", "idle", "interrupted", "missing"])
-def test_how_a_process_ended_comes_before_what_it_said(name: str, ended: str) -> None:
+@pytest.mark.parametrize(
+    "ended", [Ended.DEADLINE, Ended.IDLE, Ended.INTERRUPTED, Ended.MISSING]
+)
+def test_how_a_process_ended_comes_before_what_it_said(name: str, ended: Ended) -> None:
     lines = (RECORDED / f"{name}.txt").read_bytes().split(b"\n")
-    result = feed(
-        lines,
-        ProcessResult(exit=-9, ended=Ended(ended), seconds=3600, tail="no such file"),
-    )
-    timed_out = (
-        Outcome.TIMED_OUT,
-        f"stopped at its {ended.replace('deadline', 'time')} limit after 1 h 0 min",
-    )
-    late = (
-        (Outcome.DONE, "") if name == "ok" else timed_out
-    )  # it had said its result, and did not exit
-    assert (result.outcome, result.reason) == {
-        "deadline": late,
-        "idle": late,
-        "interrupted": (Outcome.INTERRUPTED, "ralph was stopped"),
-        "missing": (Outcome.UNAVAILABLE, "no such file"),
-    }[ended]
+    process = ProcessResult(exit=-9, ended=ended, seconds=3600, tail="no such file")
+    result = feed(lines, process)
+    late = "timed-out", "stopped at its time limit after 1 h 0 min"
+    idle = "timed-out", "stopped at its idle limit after 1 h 0 min"
+    if name == "ok":  # it had said its result, and did not exit
+        late = idle = "done", ""
+    wanted = {
+        Ended.DEADLINE: late,
+        Ended.IDLE: idle,
+        Ended.INTERRUPTED: ("interrupted", "ralph was stopped"),
+        Ended.MISSING: ("unavailable", "no such file"),
+    }
+    assert (str(result.outcome), result.reason) == wanted[ended]
     assert result.active == (name in ("sigterm", "429_noheader", "ok"))
 
 
@@ -164,7 +158,7 @@ def fails(words: str, **fields: Any) -> dict[str, Any]:
 def test_the_outcome_of_a_stream(
     events: list[dict[str, Any]], outcome: str, reason: str
 ) -> None:
-    result = feed(stream(*events))
+    result = feed(lines_of(*events))
     assert (result.outcome, result.reason) == (outcome, reason)
     assert result.reset == (
         1795299183 if outcome == "limited" and REJECTED in events else None
@@ -173,42 +167,61 @@ def test_the_outcome_of_a_stream(
 
 @pytest.mark.parametrize("code", [0, 1, 143, -9])
 def test_a_success_and_an_error_are_such_whatever_the_exit(code: int) -> None:
-    assert feed(stream(INIT, ends()), ProcessResult(exit=code)).outcome is Outcome.DONE
-    result = feed(stream(INIT, fails("it broke")), ProcessResult(exit=code))
+    assert (
+        feed(lines_of(INIT, ends()), ProcessResult(exit=code)).outcome is Outcome.DONE
+    )
+    result = feed(lines_of(INIT, fails("it broke")), ProcessResult(exit=code))
     assert (result.outcome, result.reason, result.exit) == ("failed", "it broke", code)
 
 
 def test_two_results_are_paid_once() -> None:
     """A background task that ends later brings a second one: dollars are a running
     total there."""
-    result = feed(
-        stream(
-            INIT, says("x"), ends("started it"), says("y"), ends("it ended", total=2)
-        )
-    )
+    two = ends("started it"), says("y"), ends("it ended", total=2)
+    result = feed(lines_of(INIT, says("x"), *two))
     assert (result.text, result.usd, result.session) == ("it ended", 0.5, "s1")
     assert result.tokens == Tokens(input=230, output=14, cached=200)
 
 
 def test_a_stream_that_was_cut_off_was_paid_for_too() -> None:
     result = feed(
-        stream(INIT, says("x"), says("y")),
+        lines_of(INIT, says("x"), says("y")),
         ProcessResult(exit=-9, ended=Ended.DEADLINE, seconds=60),
     )
     assert result.tokens.input >= 115
 
 
-def test_denied_commands_of_the_last_result_are_named() -> None:
-    def denied(*commands: str) -> list[dict[str, Any]]:
-        return [
-            {"tool_name": "Bash", "tool_input": {"command": command}}
-            for command in commands
-        ]
+def test_denials_of_the_last_result_are_named() -> None:
+    def denied(tool: str, **given: object) -> dict[str, Any]:
+        return {"tool_name": tool, "tool_input": given}
 
-    first = ends(permission_denials=denied("npm test"))
-    last = ends(permission_denials=denied("make\nx", "a\x1b[1mb"))
-    assert feed(stream(INIT, first, last)).denials == ["make x", "ab"]
-    assert feed(stream(INIT, first, ends())).denials == []
+    first = ends(permission_denials=[denied("Bash", command="npm test")])
+    others = [
+        denied("Bash", command="make\nx", description="y"),
+        denied("Edit", file_path="a\x1b[1mb"),
+        denied("WebFetch", url="http://x"),
+        denied("Odd"),
+    ]
+    last = ends(permission_denials=others)
+    named = ["Bash: make x", "Edit: ab", "WebFetch: http://x", "Odd"]
+    assert feed(lines_of(INIT, first, last)).denials == named
+    assert feed(lines_of(INIT, first, ends())).denials == []
+
+
+def feedback(words: str) -> dict[str, Any]:
+    content = [{"type": "text", "text": words}]
+    return {"type": "user", "message": {"role": "user", "content": content}}
+
+
+@pytest.mark.parametrize(("times", "words", "never"), [
+    (9, "Stop hook feedback:\nrun the tests", ""),
+    (10, "Stop hook feedback:\nrun the tests", "a Stop hook of Claude Code does not let it end: run the tests"),
+    (10, "I saw: Stop hook feedback", ""),
+])  # fmt: skip
+def test_a_stop_hook_that_never_lets_it_end(times: int, words: str, never: str) -> None:
+    result = feed(lines_of(INIT, *[says("done"), feedback(words)] * times))
+    assert (result.outcome, result.never) == (Outcome.FAILED, never)
+    assert never in result.reason and result.at_least == (not never)
 
 
 @pytest.mark.parametrize(
@@ -219,11 +232,34 @@ def test_denied_commands_of_the_last_result_are_named() -> None:
     ids=lambda line: repr(line[:40]),
 )  # fmt: skip
 def test_lines_that_mean_nothing(noise: bytes) -> None:
-    lines = [noise, *stream(INIT), noise, *stream(says("x")), noise]
+    lines = [noise, *lines_of(INIT), noise, *lines_of(says("x")), noise]
     assert feed(lines).outcome is Outcome.FAILED
-    assert feed([*lines, *stream(ends()), noise]) == feed(
-        stream(INIT, says("x"), ends())
+    assert feed([*lines, *lines_of(ends()), noise]) == feed(
+        lines_of(INIT, says("x"), ends())
     )
+
+
+@pytest.mark.parametrize(
+    "odd", [b"\xff\xfe", b"\x00", b"\x01\t\x1b[1m", b"\xed\xa0\x80"]
+)
+def test_bytes_that_no_json_has_cost_nothing(odd: bytes) -> None:
+    (line,) = lines_of(ends("so it ends"))
+    result = feed([*lines_of(INIT), line.replace(b"so it", b"so" + odd + b"it")])
+    assert (result.outcome, result.usd, result.tokens.total) == ("done", 0.25, 122)
+
+
+@pytest.mark.parametrize(("left", "unit"), [
+    ({"usd_left": 5.0}, "dollars"), ({"tokens_left": 5000}, "tokens"), ({}, ""),
+])  # fmt: skip
+def test_a_result_that_cannot_be_read_leaves_the_price_unknown(
+    left: dict[str, Any], unit: str
+) -> None:
+    torn = b'{"usage":{},"type":"result","total_cost_usd":12,"result":"x'
+    result = feed([*lines_of(INIT, says("x")), torn], **left)
+    assert result.outcome is Outcome.FAILED
+    assert (f"reported no {unit}" in result.no_price) == bool(unit)
+    echoed = lines_of(INIT, says(torn.decode()), ends())
+    assert not feed(echoed, **left).no_price
 
 
 @pytest.mark.parametrize(("fields", "usd", "tokens"), [
@@ -241,7 +277,7 @@ def test_lines_that_mean_nothing(noise: bytes) -> None:
 def test_numbers_of_a_result(
     fields: dict[str, Any], usd: float | None, tokens: Tokens
 ) -> None:
-    result = feed(stream(INIT, ends(**fields)))
+    result = feed(lines_of(INIT, ends(**fields)))
     assert (result.usd, result.tokens) == (usd, tokens)
 
 
@@ -259,64 +295,57 @@ def test_numbers_of_a_result(
 def test_what_counts_as_a_sign_of_life(
     event: object, answer: str | None, active: bool
 ) -> None:
-    parser = StreamParser(CLAUDE.row["events"])
-    assert (
-        parser.line((event if isinstance(event, str) else json.dumps(event)).encode())
-        == answer
-    )
-    assert parser.active is active
+    stream = Stream(CLAUDE.cli)
+    line = event if isinstance(event, str) else json.dumps(event)
+    assert stream.line(line.encode()) == answer
+    assert stream.turn.active is active
 
 
-def test_a_listener_hears_words_and_tools() -> None:
-    heard: list[tuple[str, str]] = []
-    parser = StreamParser(
-        CLAUDE.row["events"], listen=lambda kind, words: heard.append((kind, words))
-    )
-    for line in stream(INIT, says("I begin", "Edit"), says("  "), ends("the end")):
-        parser.line(line)
-    assert heard == [("say", "I begin"), ("tool", "Edit")]
+def fed(name: str, *events: dict[str, Any], **more: Any) -> Stream:
+    stream = Stream(BUILTIN[name], **more)
+    for line in lines_of(*events):
+        stream.line(line)
+    return stream
 
 
-def fed(
-    rules: list[dict[str, Any]], *events: dict[str, Any], **more: Any
-) -> StreamParser:
-    parser = StreamParser(rules, **more)
-    for line in stream(*events):
-        parser.line(line)
-    return parser
+def piece(words: str) -> dict[str, Any]:
+    return {"type": "message", "role": "assistant", "content": words, "delta": True}
 
 
-def test_an_agent_that_speaks_in_fragments_is_heard_in_lines() -> None:
-    heard: list[tuple[str, str]] = []
+TOOL = {"type": "tool_use", "parameters": {"command": "npm test"}}
 
-    def piece(words: str) -> dict[str, Any]:
-        return {"type": "message", "role": "assistant", "content": words, "delta": True}
 
-    tool = {"type": "tool_use", "parameters": {"command": "npm test"}}
-    events = [
-        piece("I be"),
-        piece("gin\nand "),
-        piece("go on"),
-        tool,
-        piece("the e"),
-        piece("nd"),
-    ]
-    parser = fed(
-        ROWS["gemini"]["events"],
-        *events,
-        listen=lambda kind, words: heard.append((kind, words)),
-    )
-    assert heard == [("say", "I begin"), ("say", "and go on"), ("tool", "npm test")]
-    assert parser.fact("text") == "the end"
+@pytest.mark.parametrize(("name", "events", "heard"), [
+    ("claude", [INIT, says("I begin", "Edit"), says("  "), ends("the end")], ["say I begin", "tool Edit"]),
+    ("gemini", [piece("I be"), piece("gin\nand "), piece("go on"), TOOL, piece("the e"), piece("nd")],
+     ["say I begin", "say and go on", "tool npm test"]),
+])  # fmt: skip
+def test_a_listener_hears_words_and_tools_in_whole_lines(
+    name: str, events: list[dict[str, Any]], heard: list[str]
+) -> None:
+    told: list[str] = []
+    stream = fed(name, *events, listen=lambda *said: told.append(" ".join(said)))
+    assert told == heard
+    assert stream.turn.text == "the end"
+
+
+def step(sent: int, received: int = 0, read: int = 0) -> dict[str, Any]:
+    used = {"input": sent, "output": received, "cache": {"read": read}}
+    return {"type": "step_finish", "part": {"tokens": used, "cost": 0.5}}
 
 
 def test_each_step_counts() -> None:
-    def used(tokens: int) -> dict[str, Any]:
-        part = {"tokens": {"input": tokens, "cache": {"read": 7}}, "cost": 0.5}
-        return {"type": "step_finish", "part": part}
+    turn = fed("opencode", step(10, 0, 7), step(100_000, 0, 7), step(20, 0, 7)).turn
+    assert (turn.used.input, turn.usd) == (100_051, 1.5)
 
-    parser = fed(ROWS["opencode"]["events"], used(10), used(100_000), used(20))
-    assert (parser.tokens().input, parser.usd) == (100_051, 1.5)
+
+def test_a_message_is_counted_once_and_a_result_counts_them_all() -> None:
+    first, second = says("x"), says("y")
+    second["message"]["id"] = "m2"
+    stream = fed("claude", INIT, first, first, second)
+    assert stream.turn.used == Tokens(230, 2, 200)
+    stream.line(json.dumps(ends()).encode())
+    assert stream.turn.used == Tokens(115, 7, 100)
 
 
 @pytest.mark.parametrize(("left", "answers"), [
@@ -329,20 +358,14 @@ def test_each_step_counts() -> None:
 def test_an_attempt_stops_where_its_running_totals_pass_what_is_left(
     left: dict[str, Any], answers: list[Any]
 ) -> None:
-    step = {
-        "type": "step_finish",
-        "part": {"tokens": {"input": 9, "output": 1}, "cost": 0.5},
-    }
-    parser = StreamParser(ROWS["opencode"]["events"], **left)
-    assert [parser.line(line) for line in stream(step, step, step)] == answers
-    result = conclude(
-        find_agent("opencode", ROWS, "full"),
-        parser,
-        ProcessResult(exit=-15, ended=Ended.STOPPED),
-        "",
-    )
+    stream = Stream(BUILTIN["opencode"], **left)
+    assert [stream.line(line) for line in lines_of(*[step(9, 1)] * 3)] == answers
+    opencode = find_agent("opencode", BUILTIN, "full")
+    process = ProcessResult(exit=-15, ended=Ended.STOPPED)
+    result = conclude(opencode, stream, process, "")
     if "stop" in answers:
-        said = f"it used up what was left of the limit in {'dollars' if 'usd_left' in left else 'tokens'}"
+        unit = "dollars" if "usd_left" in left else "tokens"
+        said = f"it used up what was left of the limit in {unit}"
         assert (result.outcome, result.reason) == (Outcome.INTERRUPTED, said)
 
 
@@ -377,27 +400,12 @@ def test_aider_is_judged_by_its_log(
         """)  # fmt: skip
     result = run(tmp_path, plain(str(aider)))
     assert (result.outcome, result.usd) == (outcome, usd)
-    assert result.tokens.input == 100 * sum(
-        entry != ASKED for entry in log if "message_send" in entry
-    )
-
-
-@pytest.mark.parametrize(("path", "found"), [
-    ("a", [{"b": [{"c": 1}, {"c": 2}, {"d": 3}]}]),
-    ("a.b.*.c", [1, 2]),
-    ("a.b", [[{"c": 1}, {"c": 2}, {"d": 3}]]),
-    ("a.x", []),
-    ("a.b.c", []),
-    ("x.y.z", []),
-    ("n", [None]),
-])  # fmt: skip
-def test_pick(path: str, found: list[Any]) -> None:
-    assert pick({"a": {"b": [{"c": 1}, {"c": 2}, {"d": 3}]}, "n": None}, path) == found
+    assert result.tokens.input == 100 * (log.count(SENT) + log.count(SENT_TWICE))
 
 
 # ---------------------------------------------------------------- commands
 
-SANDBOX = ROWS["claude"]["permissions"]["edit"][-1]
+SANDBOX = BUILTIN["claude"].permissions["edit"][-1]
 STREAM = ["-p", "--output-format", "stream-json", "--verbose"]
 AIDER = ["--message-file", "/run/prompt.md", "--yes-always", "--no-auto-commits", "--no-pretty", "--no-stream",
          "--no-fancy-input", "--no-check-update", "--no-show-release-notes", "--no-analytics", "--analytics-log", "/run/own.log",
@@ -420,7 +428,7 @@ AIDER = ["--message-file", "/run/prompt.md", "--yes-always", "--no-auto-commits"
 def test_the_command_that_is_run(
     command: str, permissions: str, left: float | None, wanted: list[str]
 ) -> None:
-    assert find_agent(command, ROWS, permissions).argv(PROMPT, LOG, left) == wanted
+    assert find_agent(command, BUILTIN, permissions).argv(PROMPT, LOG, left) == wanted
 
 
 def test_claude_s_own_sandbox_is_on_and_cannot_be_left() -> None:
@@ -447,8 +455,8 @@ def test_claude_s_own_sandbox_is_on_and_cannot_be_left() -> None:
 def test_the_first_word_decides(
     command: str, name: str, streams: bool, prompt: str
 ) -> None:
-    agent = find_agent(command, ROWS, "edit")
-    assert (agent.name, agent.streams, agent.row["prompt"]) == (name, streams, prompt)
+    agent = find_agent(command, BUILTIN, "edit")
+    assert (agent.name, agent.streams, agent.cli.prompt) == (name, streams, prompt)
 
 
 @pytest.mark.parametrize(
@@ -457,63 +465,48 @@ def test_the_first_word_decides(
 )
 def test_a_command_that_is_none_is_refused(command: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        find_agent(command, ROWS, "edit")
+        find_agent(command, BUILTIN, "edit")
 
 
-OWN: dict[str, Any] = {
-    "argv": [
-        "mine",
-        "go",
-        "{permissions}",
-        "{budget}",
-        "--file={prompt_file}",
-        "{prompt_file}",
-        "{args}",
-    ],
-    "permissions": {"edit": ["--careful"], "full": []},
-    "budget": ["--dollars={usd}"],
-}
+def test_a_place_is_trusted_by_each_agent_s_own_word(tmp_path: Path) -> None:
+    settings = tmp_path / ".claude/settings.json"
+    settings.parent.mkdir()
+    settings.write_text('{"permissions": {"allow": ["Bash(make *)", 5]}}')
+    allowed = ["--allowedTools", "Bash(make *)"]
+    for name, words in ("claude", allowed), ("codex", ["--trust"]), ("pi", []):
+        agent = find_agent(name, BUILTIN, "full")
+        without = agent.argv(PROMPT, LOG)
+        added = [
+            w for w in agent.argv(PROMPT, LOG, trusted=tmp_path) if w not in without
+        ]
+        assert added == words
+    settings.write_text("{")
+    assert CLAUDE.argv(PROMPT, LOG, trusted=tmp_path) == CLAUDE.argv(PROMPT, LOG)
 
 
-def test_a_row_of_one_s_own_is_data() -> None:
-    rows = load_rows(BUILTIN, {"mine": OWN})
-    agent, files = (
-        find_agent("mine -x", rows, "edit"),
-        ["--file={prompt_file}", str(PROMPT)],
-    )
-    assert agent.argv(PROMPT, LOG, 2) == [
-        "mine",
-        "go",
-        "--careful",
-        "--dollars=2.00",
-        *files,
-        "-x",
-    ]
-    assert find_agent("mine", rows, "full").argv(PROMPT, LOG) == ["mine", "go", *files]
-    assert (agent.name, agent.streams, agent.row["prompt"]) == ("mine", False, "stdin")
-    assert find_agent("claude", rows, "full").argv(PROMPT, LOG)[1:5] == STREAM
-
-
-def test_a_row_may_be_called_otherwise_than_its_program() -> None:
-    rows = load_rows(
-        BUILTIN, {"haiku": {"argv": ["claude", "--model", "haiku", "{args}"]}}
-    )
-    assert find_agent("haiku -x", rows, "edit").argv(PROMPT, LOG) == [
-        "claude",
-        "--model",
-        "haiku",
-        "-x",
-    ]
-    agent = find_agent("haiku -x", rows, "edit")
-    assert (agent.program, agent.command) == ("claude", "haiku -x")
-    assert find_agent(agent.command, rows, "edit") == agent, (
-        "its command is in the records"
-    )
+@pytest.mark.parametrize(("name", "file", "content", "trusted"), [
+    ("claude", ".claude.json", '{"projects": {"/p": {"hasTrustDialogAccepted": true}}}', True),
+    ("claude", ".claude.json", '{"projects": {"/p": {"hasTrustDialogAccepted": false}}}', False),
+    ("claude", ".claude.json", '{"projects": {"/other": {"hasTrustDialogAccepted": true}}}', False),
+    ("claude", ".claude.json", "[", False),
+    ("codex", ".codex/config.toml", '[projects."/p"]\ntrust_level = "trusted"\n', True),
+    ("codex", ".codex/config.toml", '[projects."/p"]\ntrust_level = "untrusted"\n', False),
+    ("codex", ".codex/config.toml", "[", False),
+    ("codex", "nothing", "", False),
+])  # fmt: skip
+def test_whether_a_person_trusts_a_project(
+    tmp_path: Path, name: str, file: str, content: str, trusted: bool
+) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content)
+    trust = BUILTIN[name].trust
+    assert trust and trust.home(Path("/p"), {"HOME": str(tmp_path)}) is trusted
 
 
 # The rows of a plan, a command, what is then run, and the variables that it gets where
 # KEY is k.
-LIKE = {
+LIKE: dict[str, Any] = {
     "glm": {
         "like": "claude",
         "env": {"URL": "http://x", "TOKEN": "$KEY"},
@@ -524,14 +517,11 @@ LIKE = {
         "env": {"URL": "http://y"},
         "argv+": ["--effort", "max"],
     },
-    "coder": {
-        "like": "codex",
-        "argv+": ["-m", "small"],
-        "permissions": {"edit": ["--safe"]},
-    },
+    "coder": {"like": "codex", "argv+": ["-m", "s"], "permissions": {"full": ["-y"]}},
     "claude": {"like": "claude", "argv+": ["--model", "opus"]},
     "cheap": {"like": "aider", "env": {"X": "1"}},
     "mine": {"like": "claude", "argv": ["my-claude", "{args}", "--end"]},
+    "haiku": {"argv": ["claude", "--model", "haiku", "{prompt_file}", "--at={log}"]},
 }
 OPUS = ["claude", *STREAM, "--dangerously-skip-permissions", "--model", "opus"]
 
@@ -546,32 +536,21 @@ OPUS = ["claude", *STREAM, "--dangerously-skip-permissions", "--model", "opus"]
     ("env 'A=b c' claude", OPUS, {"A": "b c"}),
     ("cheap", ["aider", *AIDER], {"COLUMNS": "1000000", "X": "1"}),
     ("mine -x", ["my-claude", "-x", "--end"], {}),
+    ("coder", ["codex", "exec", "--json", "--skip-git-repo-check", "-y", "-m", "s", "-"], {}),
+    ("haiku", ["claude", "--model", "haiku", "/run/prompt.md", "--at={log}"], {}),
 ])  # fmt: skip
 def test_a_row_that_is_like_another(
     tmp_path: Path, command: str, argv: list[str], env: dict[str, str]
 ) -> None:
     plan = a_plan(tmp_path, LIKE)
     prd.validate(plan)
-    agent = find_agent(command, load_rows(BUILTIN, plan.settings["agents"]), "full")
+    clis = with_own(plan.settings["agents"])
+    agent = find_agent(command, clis, "full")
     assert (agent.argv(PROMPT, LOG), agent.variables({"KEY": "k"})) == (argv, env)
-    assert (
-        agent.row["events"]
-        == ROWS["aider" if command == "cheap" else "claude"]["events"]
-    )
-    assert shlex.split(agent.command) == shlex.split(command) and agent.streams == (
-        command != "cheap"
-    )
-
-
-def test_what_a_row_says_otherwise_is_said_once() -> None:
-    coder = find_agent("coder", load_rows(BUILTIN, LIKE), "edit")
-    assert coder.argv(PROMPT, LOG)[3:] == [
-        "--skip-git-repo-check",
-        "--safe",
-        "-m",
-        "small",
-        "-",
-    ]
+    assert shlex.split(agent.command) == shlex.split(command)
+    assert find_agent(agent.command, clis, "full") == agent, "records have its command"
+    like = {"cheap": "aider", "coder": "codex"}.get(command, "claude")
+    assert agent.cli.read is (None if command == "haiku" else BUILTIN[like].read)
 
 
 @pytest.mark.parametrize(("rows", "said"), [
@@ -586,17 +565,15 @@ def test_a_row_that_is_like_itself_or_like_none_is_refused(
     plan = a_plan(tmp_path, rows)
     prd.validate(plan)
     with pytest.raises(BadInput, match=f"^{re.escape(said)}[^.\\n]*$"):
-        load_rows(BUILTIN, plan.settings["agents"])
+        with_own(plan.settings["agents"])
 
 
 @pytest.mark.parametrize(
     "row",
-    ["claude", [], {}, {"argv": []}, {"argv": "mine"}, {"argv": None},
-         {"argv": [5]}, {"argv": ["x"], "permissions": []}, {"argv": ["x"], "permissions": {"edit": "-y"}},
-         {"argv": ["x"], "events": "all"}, {"argv": ["x"], "events": [{"final": "done"}]},
-         {"argv": ["x"], "events": [{"when": {}, "final": "great"}]}, {"argv": ["x"], "prompt": "argument"},
-         {"argv": ["x"], "events": [{"when": {}, "outcom": "done"}]}, {"argv": ["x"], "budget": "--usd {usd}"},
-         {"argv": ["x"], "events": [{"when": {"a": {"match": "("}}}]}, {"argv": ["x"], "output": "xml"}],
+    ["claude", [], {}, {"argv": []}, {"argv": "mine"}, {"argv": None}, {"argv": [5]},
+     {"argv": ["x"], "permissions": []}, {"argv": ["x"], "permissions": {"edit": "-y"}},
+     {"argv": ["x"], "permissions": {"all": []}}, {"argv": ["x"], "prompt": "argument"},
+     {"argv": ["x", "{model}"]}, {"argv": ["x"], "env": {"A": 1}}],
     ids=json.dumps,
 )  # fmt: skip
 def test_a_row_that_is_none_is_refused(tmp_path: Path, row: object) -> None:
@@ -606,25 +583,9 @@ def test_a_row_that_is_none_is_refused(tmp_path: Path, row: object) -> None:
 
 def a_plan(folder: Path, rows: dict[str, Any]) -> Plan:
     path = folder / "prd.json"
-    path.write_text(
-        json.dumps(
-            {
-                "agents": rows,
-                "userStories": [{"id": "1", "title": "t", "passes": False}],
-            }
-        )
-    )
+    tasks = [{"id": "1", "title": "t", "passes": False}]
+    path.write_text(json.dumps({"agents": rows, "userStories": tasks}))
     return prd.load(path)
-
-
-def test_the_rows_that_come_along_are_whole(tmp_path: Path) -> None:
-    rows = {name: row for name, row in ROWS.items() if name}
-    prd.validate(a_plan(tmp_path, rows))
-    assert list(rows) == ["claude", "codex", "aider", "gemini", "opencode", "pi"]
-    for name, row in rows.items():
-        assert row["argv"][0] == name
-        assert {"read", "full"} <= set(row["permissions"]) <= {"read", "edit", "full"}
-        assert row["tested"]
 
 
 @pytest.mark.parametrize("name", ["opencode", "pi"])
@@ -637,8 +598,8 @@ def test_an_agent_without_a_sandbox_is_refused_with_two_ways_on(
         AgentUnavailable,
         match=r"no sandbox of its own.*--wrap.*bwrap.sh.*--full-permissions",
     ):
-        require(find_agent(name, ROWS, "edit"))
-    require(find_agent(name, ROWS, "full"))
+        require(find_agent(name, BUILTIN, "edit"))
+    require(find_agent(name, BUILTIN, "full"))
 
 
 @pytest.mark.parametrize(("tools", "permissions", "said"), [
@@ -660,7 +621,7 @@ def test_an_agent_that_could_not_be_held_to_its_permissions_is_refused(
     for tool in tools:
         program(tmp_path / tool, "")
     monkeypatch.setenv("PATH", str(tmp_path))
-    agent = find_agent("claude", ROWS, permissions)
+    agent = find_agent("claude", BUILTIN, permissions)
     if said is None:
         require(agent)
     else:
@@ -668,6 +629,24 @@ def test_an_agent_that_could_not_be_held_to_its_permissions_is_refused(
             require(agent)
         assert said in str(refused.value)
         assert permissions == "full" or "--full-permissions" in str(refused.value)
+
+
+@pytest.mark.parametrize(("command", "env", "paid"), [
+    ("claude", {}, ("", "")),
+    ("claude", {"ANTHROPIC_AUTH_TOKEN": "t", "ANTHROPIC_API_KEY": "k"}, ("ANTHROPIC_API_KEY", "")),
+    ("claude", {"CLAUDE_CODE_OAUTH_TOKEN": "t"}, ("", "$CLAUDE_CODE_OAUTH_TOKEN")),
+    ("env ANTHROPIC_API_KEY=k claude", {}, ("ANTHROPIC_API_KEY", "")),
+    ("env ANTHROPIC_API_KEY= claude", {"ANTHROPIC_API_KEY": "k"}, ("", "")),
+    ("codex", {"CODEX_API_KEY": "k"}, ("CODEX_API_KEY", ".codex/auth.json")),
+    ("true", {"ANTHROPIC_API_KEY": "k"}, ("", "")),
+])  # fmt: skip
+def test_who_pays(
+    tmp_path: Path, command: str, env: dict[str, str], paid: tuple[str, str]
+) -> None:
+    (tmp_path / ".codex").mkdir()
+    (tmp_path / ".codex/auth.json").touch()
+    agent = find_agent(command, BUILTIN, "edit")
+    assert credentials(agent, {**env, "HOME": str(tmp_path)}) == paid
 
 
 # ---------------------------------------------------------------- real processes
@@ -681,24 +660,29 @@ def program(path: Path, script: str) -> Path:
 
 
 def run(
-    folder: Path, agent: Agent, prompt: str = "the prompt", **more: Any
+    folder: Path,
+    agent: Agent,
+    prompt: str = "the prompt",
+    watch: Callable[[Stream], None] = lambda _: None,
+    **more: Any,
 ) -> AgentResult:
     given: dict[str, Any] = {
-        "log": lambda ending: folder / f"0001{ending}", "cwd": folder, "env": dict(os.environ),
-        "timeout": 20.0, "idle": 10.0, "control": Control(),
+        "log": lambda ending: folder / f"0001{ending}", "cwd": folder,
+        "env": dict(os.environ), "timeout": 20.0, "idle": 10.0,
     }  # fmt: skip
-    return run_agent(agent, prompt, **{**given, **more})
+    assignment = Assignment(prompt=prompt, **{**given, **more})
+    return run_agent(agent, assignment, Control(), watch)
 
 
-def listener(heard: list[tuple[str, str]]) -> Callable[[StreamParser], None]:
-    def watch(parser: StreamParser) -> None:
-        parser.listen = lambda kind, words: heard.append((kind, words))
+def listener(heard: list[tuple[str, str]]) -> Callable[[Stream], None]:
+    def watch(stream: Stream) -> None:
+        stream.listen = lambda kind, words: heard.append((kind, words))
 
     return watch
 
 
 def plain(command: str) -> Agent:
-    return find_agent(command, ROWS, "edit")
+    return find_agent(command, BUILTIN, "edit")
 
 
 @pytest.mark.parametrize(("command", "outcome", "reason"), [
@@ -796,7 +780,7 @@ def test_a_stream_from_a_real_process(tmp_path: Path) -> None:
     claude = program(
         tmp_path / "claude", textwrap.dedent(FAKE) + textwrap.dedent(RESULT)
     )
-    agent = find_agent(f"{claude} --model haiku", ROWS, "full")
+    agent = find_agent(f"{claude} --model haiku", BUILTIN, "full")
     heard: list[tuple[str, str]] = []
     result = run(tmp_path, agent, usd_left=2.0, watch=listener(heard))
     assert (result.outcome, result.exit, result.session, result.usd) == (
@@ -830,7 +814,9 @@ def test_a_stream_that_ends_otherwise(
     tmp_path: Path, script: str, outcome: str, reason: str
 ) -> None:
     claude = program(tmp_path / "claude", textwrap.dedent(FAKE) + script)
-    result = run(tmp_path, find_agent(str(claude), ROWS, "full"), idle=0.4, timeout=1.0)
+    result = run(
+        tmp_path, find_agent(str(claude), BUILTIN, "full"), idle=0.4, timeout=1.0
+    )
     assert result.outcome == outcome
     assert result.reason.startswith(reason)
 
@@ -852,17 +838,15 @@ TASK = {"type": "system", "task_id": "b1"}
 def test_how_long_an_agent_may_be_silent(
     events: list[dict[str, Any]], seconds: float
 ) -> None:
-    parser = fed(CLAUDE.row["events"], *events)
-    assert parser.silence(1200) == seconds
-    assert parser.silence(5) == 5
+    stream = fed("claude", *events)
+    assert (stream.silence(1200), stream.silence(5)) == (seconds, 5)
 
 
 def test_the_silence_that_a_recorded_background_task_is_given() -> None:
-    parser = StreamParser(CLAUDE.row["events"])
-    allowed = []
+    stream, allowed = Stream(CLAUDE.cli), []
     for line in (RECORDED / "bg_tool.txt").read_bytes().splitlines():
-        parser.line(line)
-        allowed.append(parser.silence(1200))
+        stream.line(line)
+        allowed.append(stream.silence(1200))
     first = allowed.index(
         660
     )  # the first result, while its task runs; the last is the second result
@@ -876,12 +860,12 @@ def test_an_agent_that_said_its_result_and_does_not_exit_is_ended_and_has_not_ti
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, timeout: float
 ) -> None:
     if word:
-        monkeypatch.setattr(events, word, 0.4)
+        monkeypatch.setattr(module, word, 0.4)
     task = {**TASK, "subtype": "task_started"} if word == "BACKGROUND" else {}
     hangs = f"{textwrap.dedent(FAKE)}print(json.dumps({task})){textwrap.dedent(RESULT)}"
     claude = program(tmp_path / "claude", f"{hangs}sys.stdout.flush(); time.sleep(600)")
     result = run(
-        tmp_path, find_agent(str(claude), ROWS, "full"), idle=60.0, timeout=timeout
+        tmp_path, find_agent(str(claude), BUILTIN, "full"), idle=60.0, timeout=timeout
     )
     assert (result.outcome, result.usd) == (
         Outcome.DONE,
@@ -900,40 +884,9 @@ def test_a_stream_that_never_began(
     tmp_path: Path, script: str, outcome: str, reason: str
 ) -> None:
     claude = program(tmp_path / "claude", f"import os, sys\n{script}")
-    result = run(tmp_path, find_agent(str(claude), ROWS, "full"))
+    result = run(tmp_path, find_agent(str(claude), BUILTIN, "full"))
     assert result.outcome == outcome
     assert reason in result.reason
-
-
-def test_a_row_of_one_s_own_is_parsed_without_code(tmp_path: Path) -> None:
-    mine = program(tmp_path / "mine", """
-        import sys, json
-        print(json.dumps({"kind": "note", "body": {"words": ["a", "b"]}}))
-        print(json.dumps({"kind": "end", "ok": sys.argv[1] == "good", "why": "as asked", "cost": 0.125,
-                          "n": [{"in": 5}, {"in": 6}], "until": 1795299183}))
-        """)  # fmt: skip
-    row = {
-        "argv": ["mine", "{args}"],
-        "events": [
-            {"when": {"kind": "note"}, "say": "body.words.*"},
-            {"when": {"kind": "end", "ok": True}, "final": "done"},
-            {"when": {"kind": "end", "ok": False}, "final": "limited"},
-            {"when": {"kind": "end"}, "set": {"text": "why", "reason": "why", "reset": "until"}, "add": {"usd": ["cost"], "input": ["n.*.in"]}},
-        ],
-    }  # fmt: skip
-    rows = load_rows(BUILTIN, {"mine": row})
-    good, bad = (
-        run(tmp_path, find_agent(f"{mine} {word}", rows, "edit"))
-        for word in ("good", "bad")
-    )
-    assert (good.outcome, good.text, good.reset) == ("done", "as asked", None)
-    assert (good.usd, good.tokens.input) == (0.125, 11)
-    assert (bad.outcome, bad.reason, bad.reset, bad.active) == (
-        "limited",
-        "as asked",
-        1795299183,
-        True,
-    )
 
 
 def test_nothing_tells_an_agent_that_it_is_nested(
@@ -954,8 +907,8 @@ def test_what_a_row_sets_reaches_the_agent_behind_a_prefix_too(
     program(
         tmp_path / "mine", "import os\nprint(os.environ.get('A'), os.environ.get('B'))"
     )
-    rows = {"mine": {"argv": [str(tmp_path / "mine")], "env": {"A": "$KEY"}}}
-    agent = find_agent("env B=2 mine", rows, "full")
+    row = {"argv": [str(tmp_path / "mine")], "env": {"A": "$KEY"}}
+    agent = find_agent("env B=2 mine", with_own({"mine": row}), "full")
     path = dict(os.environ) | {"KEY": "k"}
     apart = (
         (lambda argv, _: [*argv]) if here else (lambda argv, _: ["env", "-i", *argv])
@@ -974,19 +927,10 @@ def test_the_environment_has_nothing_of_git_s(
 
 
 def test_text_in_fragments_takes_linear_time() -> None:
-    parser = StreamParser(ROWS["gemini"]["events"])
-    line = json.dumps(
-        {
-            "type": "message",
-            "role": "assistant",
-            "delta": True,
-            "content": "word " * 2000,
-        }
-    )
+    line = json.dumps(piece("word " * 2000)).encode()
+    stream = Stream(BUILTIN["gemini"])
     with within(20):
         for _ in range(6000):
-            parser.line(line.encode())
-    assert (
-        parser.fact("text").endswith("word word ")
-        and len(parser.fact("text")) > 100_000
-    )
+            stream.line(line)
+    assert stream.turn.text.endswith("word word ")
+    assert 100_000 < len(stream.turn.text) < 1_000_000

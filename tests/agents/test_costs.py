@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from _ralph.agents import sums
-from _ralph.agents.events import StreamParser
-from _ralph.agents.registry import conclude, find_agent
-from _ralph.model import AgentResult, Outcome, Tokens
+from _ralph.agents.cli import PLAIN
+from _ralph.agents.registry import BUILTIN, find_agent
+from _ralph.agents.running import booked, conclude, cut_off
+from _ralph.agents.stream import Stream
+from _ralph.model import AgentResult, Outcome
 from _ralph.process.process import ProcessResult
-from tests.conftest import ROOT, Repo, sample
-
-ROWS = json.loads((ROOT / "templates/agents.json").read_text())
-ROW = {**ROWS["claude"], "argv": ["speaker", "{args}"], "edit_needs": {}}
+from tests.conftest import Repo, sample
+from tests.scripts import ROW
 
 # ---------------------------------------------------------------- one attempt
 
@@ -48,14 +47,14 @@ INIT: dict[str, Any] = {"type": "system", "subtype": "init", "session_id": "s"}
 SILENT: dict[str, Any] = {"type": "system", "subtype": "api_retry", "error_status": 529}
 
 
-def parsed(name: str, *events: dict[str, Any], **left: Any) -> StreamParser:
-    parser = StreamParser(ROWS[name]["events"] if name in ROWS else [], **left)
+def parsed(name: str, *events: dict[str, Any], **left: Any) -> Stream:
+    stream = Stream(BUILTIN.get(name, PLAIN), **left)
     for event in events:
-        parser.line(json.dumps(event).encode())
-    return parser
+        stream.line(json.dumps(event).encode())
+    return stream
 
 
-@pytest.mark.parametrize(("name", "events", "outcome", "cut_off"), [
+@pytest.mark.parametrize(("name", "events", "outcome", "cut"), [
     ("claude", [asked(), result()], "done", False),
     ("claude", [asked(), result()], "interrupted", False),  # it had said its last word
     ("claude", [asked(), result(), INIT, asked("m2")], "interrupted", True),
@@ -73,9 +72,9 @@ def parsed(name: str, *events: dict[str, Any], **left: Any) -> StreamParser:
     ("plain", [], "interrupted", False),  # nobody knows what it costs
 ])  # fmt: skip
 def test_which_attempts_were_cut_off(
-    name: str, events: list[dict[str, Any]], outcome: str, cut_off: bool
+    name: str, events: list[dict[str, Any]], outcome: str, cut: bool
 ) -> None:
-    assert parsed(name, *events).was_cut_off(Outcome(outcome)) is cut_off
+    assert parsed(name, *events).was_cut_off(Outcome(outcome)) is cut
 
 
 @pytest.mark.parametrize(("at_least", "told", "dearest", "usd"), [
@@ -90,7 +89,7 @@ def test_what_is_booked(
     at_least: bool, told: float | None, dearest: float, usd: float | None
 ) -> None:
     ended = AgentResult(Outcome.INTERRUPTED, usd=told, at_least=at_least)
-    assert sums.booked(ended, dearest).usd == usd
+    assert booked(ended, dearest).usd == usd
 
 
 OPENCODE = [
@@ -132,74 +131,29 @@ def test_what_an_agent_should_have_reported(
     assert not found[2], "nothing is limited"
 
 
-def test_the_sums_of_an_agent_at_work_can_be_read_by_others(tmp_path: Path) -> None:
-    saver = sums.Saver(
-        tmp_path / "0001-T1.sums.json", StreamParser(ROWS["claude"]["events"])
-    )
-    assert sums.read(tmp_path / "0001-T1") is None
-    for event in (INIT, asked(sent=10), result(0.25)):
-        saver.line(json.dumps(event).encode())
-        found = sums.read(tmp_path / "0001-T1")
-        assert found is not None
-        assert found.result.at_least == (event["type"] != "result")
-    assert found is not None
-    assert (found.result.usd, found.result.tokens, found.result.session) == (
-        0.25,
-        Tokens(7),
-        "s",
-    )
-    assert found.doing == "hm" and [path.name for path in tmp_path.iterdir()] == [
-        "0001-T1.sums.json"
-    ]
-
-
-def test_an_agent_that_prints_without_end_is_saved_now_and_then(tmp_path: Path) -> None:
-    class Counted(sums.Saver):
-        saved = 0
-
-        def save(self) -> None:
-            self.saved += 1
-            super().save()
-
-    path = tmp_path / "0001-T1.sums.json"
-    saver, began = (
-        Counted(path, StreamParser(ROWS["opencode"]["events"])),
-        time.monotonic(),
-    )
-    for _ in range(3000):
-        saver.line(b'{"type": "step_finish", "part": {"cost": 0.5}}')
-    assert saver.saved <= 40 * (time.monotonic() - began + 2)
-    saver.save()
-    found = sums.read(tmp_path / "0001-T1")
-    assert found is not None and found.result.usd == 1500.0
-
-
-@pytest.mark.parametrize(
-    "damage",
-    ["", "{", "[]", "null", '{"result": 5}', '{"result": {"usd": "1"}}', "[" * 50_000],
-)
-def test_sums_that_are_damaged_are_none(tmp_path: Path, damage: str) -> None:
-    (tmp_path / "0001-T1.sums.json").write_text(damage)
-    assert sums.read(tmp_path / "0001-T1") is None
-    told = sums.recovered(tmp_path / "0001-T1", 3.0, "cut off")
-    assert (told.outcome, told.reason, told.usd) == ("interrupted", "cut off", None)
-
-
-def test_sums_are_not_written_through_a_link(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("mine")
-    (tmp_path / "a.sums.json").symlink_to(tmp_path / "mine")
-    sums.Saver(tmp_path / "a.sums.json", StreamParser([])).save()
-    assert (tmp_path / "mine").read_text() == "mine" and sums.read(
-        tmp_path / "a"
-    ) is not None
-
-
-def test_an_agent_that_had_not_begun_costs_nothing(tmp_path: Path) -> None:
-    assert sums.recovered(tmp_path / "0001-T1", 3.0, "cut off").usd is None
+@pytest.mark.parametrize(("events", "end", "usd", "at_least"), [
+    ([INIT, asked(), result(0.25)], "", 0.25, False),
+    ([INIT, asked()], "", 3.0, True),
+    ([INIT, asked(), result(4.0), INIT, asked("m2")], '{"type":"ass', 4.0, True),
+    ([INIT, SILENT], "", None, False),
+    ([], "[" * 50_000 + "\n\0\xff", 3.0, True),  # it had begun
+    (None, "", None, False),
+])  # fmt: skip
+def test_what_an_agent_that_died_with_ralph_costs(
+    tmp_path: Path, events: Any, end: str, usd: float | None, at_least: bool
+) -> None:
+    transcript = tmp_path / "0001-T1.out"
+    if events is not None:
+        lines = [json.dumps(event) for event in events]
+        transcript.write_text("\n".join([*lines, end]))
+    agent = find_agent("claude", BUILTIN, "full")
+    ended = cut_off(agent, transcript, 3.0, "it died")
+    assert (ended.outcome, ended.reason) == ("interrupted", "it died")
+    assert (ended.usd, ended.at_least) == (usd, at_least)
 
 
 def test_the_sentence_that_ends_a_run() -> None:
-    agent = find_agent("claude --model x", ROWS, "full")
+    agent = find_agent("claude --model x", BUILTIN, "full")
     ended = conclude(
         agent, parsed("claude", result(None), usd_left=1.0), ProcessResult(exit=0), ""
     )

@@ -1,8 +1,8 @@
-"""What the rows of agents.json make of recorded runs of the real agents: one line a
-recording."""
+"""What comes of recorded runs of the real agents: one line a recording."""
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,15 @@ from typing import Any
 import pytest
 
 from _ralph import text
-from _ralph.agents.events import StreamParser
-from _ralph.agents.registry import conclude, find_agent, load_rows
+from _ralph.agents.registry import find_agent, with_own
+from _ralph.agents.running import conclude
+from _ralph.agents.stream import Stream
 from _ralph.model import AgentResult, Outcome, Tokens
 from _ralph.process.process import Ended, ProcessResult
 from tests.conftest import ROOT
-from tests.test_docs import json_blocks
 
-SHOWN = {
-    name: row
-    for block in json_blocks("docs/agents.md")[-2:]
-    for name, row in block["agents"].items()
-}
-ROWS = load_rows(ROOT / "templates" / "agents.json", SHOWN)
+CURSOR = json.loads((ROOT / "examples/agents/cursor.json").read_text())
+CLIS = with_own(CURSOR["agents"])
 OWN = Path(__file__).parent.parent / "recordings"
 
 # The agent, the recording and its exit status; the outcome, tokens in, out and cached,
@@ -36,6 +32,7 @@ claude   401_retries0              1    unavailable      0     0     0  0.00000 
 claude   429_noheader              1    limited          0     0     0  0.00000 s -          act  API Error: Request rejected (429) · This req
 claude   bg_tool                   0    done         6750   102  3000  0.01779 s -          act  The background task has ended.
 claude   budget                    1    failed        4500    68  2000  0.01186 s -          act  Reached maximum budget ($0.01)
+claude   denied                    0    done         6600   102  3000  0.01704 s -          act  done
 claude   expired                   1    unavailable     0     0     0  -       s -          -    not logged in: the provider answered 401 or
 claude   hang                      143  failed           0     0     0  -       s -          -    its output ended without a final event (exit
 claude   hang_timeout5             1    limited          0     0     0  0.00000 s -          act  Request timed out. If the API is slow to ans
@@ -54,8 +51,10 @@ claude   root_refused              1    unavailable      0     0     0  -       
 claude   sigint                    0    failed        2250    34  1000  0.00593 s -          act  [ede_diagnostic] result_type=user last_conte
 claude   sigterm                   143  failed        2250     1  1000  -       s -          act  its output ended without a final event (exit
 claude   stdin_12mb                1    unavailable      0     0     0  -       - -          -    exit 1: Error: piped stdin input exceeds 10M
+claude   stop_hook                 143  failed      22000   340 10000  -       s -          act  a Stop hook of Claude Code does not let it end: [echo 'run the tests first' >&2; exit 2]
 claude   sub_limit                 1    limited          0     0     0  0.00000 s 1795299183 act  You've hit your 5-hour limit · resets 10:13p
 claude   text_429                  1    unavailable      0     0     0  -       - -          -    exit 1: no output
+claude   untrusted                 0    done         4400    68  2000  0.01136 s -          act  done
 codex    400                       1    failed           0     0     0  -       s -          -    {"error": {"message": "prompt is too long: 2
 codex    401                       1    unavailable      0     0     0  -       s -          -    not logged in: the provider answered 401 or
 codex    429_long_noretry          1    limited          0     0     0  -       s -          -    exceeded retry limit, last status: 429 Too M
@@ -75,6 +74,7 @@ codex    overloaded_stream         1    limited         0     0     0  -       s
 codex    quota_stream              1    limited          0     0     0  -       s -          act  Quota exceeded. Check your plan and billing
 codex    rate_limit_stream         1    limited         0     0     0  -       s +11s       -    rate limit exceeded: Rate limit reached for
 codex    sigkill                   -9   failed           0     0     0  -       s -          act  its output ended without a final event (exit
+codex    untrusted                 0    done         2200    34  1000  -       s -          act  done
 codex    usage_limit               1    limited          0     0     0  -       s 22:26      -    You’ve hit your usage limit. Upgrade to Pro
 gemini   400                       144  failed           0     0     0  -       s -          -    [API Error: {"error":{"code":400,"message":"
 gemini   401                       145  unavailable      0     0     0  -       s -          -    [API Error: {"error":{"code":401,"message":"
@@ -133,16 +133,6 @@ aider    no_permission             0    limited         0     0     0  -       -
 aider    not_found                 0    unavailable     0     0     0  -       - -          -    litellm.NotFoundError: NotFoundError: OpenAI
 aider    ok                        0    done          2200    34     0  0.00459 - -          act  
 aider    sigterm_wait              -15  failed           0     0     0  -       - -          -    its output ended without a final event (exit
-copilot  400                       1    failed           0     0     0  -       s -          -    400 scripted 400
-copilot  401                       1    unavailable      0     0     0  -       s -          -    Authentication failed with provider at
-copilot  429_long                  1    limited          0     0     0  -       s -          -    429 scripted 429
-copilot  429_noheader              1    limited          0     0     0  -       s -          -    Failed to get response from the AI model; re
-copilot  529                       1    limited          0     0     0  -       s -          -    Failed to get response from the AI model; re
-copilot  denied                    0    done             0     0     0  -       s -          act
-copilot  html_200                  1    limited          0     0     0  -       s -          -    Failed to get response from the AI model; re
-copilot  no_login                  1    unavailable      0     0     0  -       - -          -    exit 1: Error: No authentication information
-copilot  not_found                 1    unavailable      0     0     0  -       s -          -    Model 'gpt-4o' not found on provider at
-copilot  ok                        0    done             0     0     0  -       s -          act  Done: hello.txt is written.
 cursor-agent documented            0    done             0     0     0  -       s -          act  I write it.Done: hello.txt is written.
 """
 CASES = [tuple(line.split(None, 2)) for line in TABLE.splitlines()]
@@ -151,22 +141,20 @@ CASES = [tuple(line.split(None, 2)) for line in TABLE.splitlines()]
 def played(name: str, case: str, code: int, lines: int | None = None) -> AgentResult:
     """The result of a recorded run, cut off after so many `lines`."""
     folder = OWN / name
-    agent = find_agent(name, ROWS, "full")
-    reports = agent.row.get("reports", [])
+    agent = find_agent(name, CLIS, "full")
+    reports = agent.cli.reports if name != "cursor-agent" else ()
     limits: dict[str, Any] = {"usd_left": 1e6} if "dollars" in reports else {}
     limits |= {"tokens_left": 10**9} if "tokens" in reports else {}
-    parser = StreamParser(
-        agent.row["events"], text=agent.row["output"] == "text", **limits
-    )
+    stream = Stream(agent.cli, **limits)
     said = (folder / f"{case}.txt").read_bytes().split(b"\n")[:lines]
-    stopped = any(parser.line(line) == "stop" for line in said)
+    stopped = any(stream.line(line) == "stop" for line in said)
     log, stderr = folder / f"{case}.analytics.jsonl", folder / f"{case}.stderr.txt"
     for line in log.read_bytes().splitlines() if log.exists() and lines is None else []:
-        parser.line(line, printed=False)
-    ended = ProcessResult(
-        exit=code, ended=Ended("stop" if stopped else "itself"), tail=said[-1].decode()
-    )
-    return conclude(agent, parser, ended, stderr.read_text() if stderr.exists() else "")
+        stream.line(line, printed=False)
+    ended = Ended.STOPPED if stopped else Ended.ITSELF
+    process = ProcessResult(exit=code, ended=ended, tail=said[-1].decode())
+    said_on_stderr = stderr.read_text() if stderr.exists() else ""
+    return conclude(agent, stream, process, said_on_stderr)
 
 
 @pytest.mark.parametrize(
@@ -210,9 +198,7 @@ def test_every_recording_has_its_line() -> None:
     } == known
 
 
-@pytest.mark.parametrize(
-    "name", ["claude", "codex", "gemini", "opencode", "pi", "copilot"]
-)
+@pytest.mark.parametrize("name", ["claude", "codex", "gemini", "opencode", "pi"])
 def test_a_recording_cut_off_before_its_last_word_is_never_done(name: str) -> None:
     folder = OWN / name / "ok.txt"
     whole = len(folder.read_bytes().rstrip(b"\n").split(b"\n"))
@@ -229,14 +215,27 @@ def test_a_recording_of_aider_without_its_log_is_not_done() -> None:
 @pytest.mark.parametrize(
     ("name", "case", "denied"),
     [
-        ("codex", "no_sandbox", "/bin/bash -lc 'touch x'"),
-        ("opencode", "denied", "touch x"),
         (
-            "copilot",
+            "claude",
             "denied",
-            "Permission to run this tool was denied due to the following rules: `shell`",
+            ["Write: /repo/.claude/skills/x.md", "Bash: curl http://x.y"],
         ),
+        ("codex", "no_sandbox", ["/bin/bash -lc 'touch x'"]),
+        ("opencode", "denied", ["bash: touch x"]),
     ],
 )
-def test_denials_that_were_recorded(name: str, case: str, denied: str) -> None:
-    assert played(name, case, 0).denials == [denied]
+def test_denials_that_were_recorded(name: str, case: str, denied: list[str]) -> None:
+    assert played(name, case, 0).denials == denied
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("claude", "Ignoring 1 permissions.allow entry from .claude/settings.json"),
+        ("codex", "warning: Untrusted project-local configuration is disabled"),
+    ],
+)
+def test_what_an_agent_says_about_trust_is_a_notice(name: str, said: str) -> None:
+    (notice,) = played(name, "untrusted", 0).notices
+    assert notice.startswith(said)
+    assert not played(name, "ok", 0).notices

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from _ralph.agents.events import StreamParser
+from _ralph.agents.cli import PLAIN
+from _ralph.agents.stream import Stream
 from _ralph.checks import view as module
 from _ralph.checks.view import Reporter
 from _ralph.errors import Exit, Stop
@@ -98,7 +99,7 @@ def test_a_pipe_that_nobody_reads_any_more_ends_no_loop(pipe: Pipe) -> None:
 
 
 def test_an_agent_that_talks_fast_is_not_shown_line_by_line(pipe: Pipe) -> None:
-    view, agent = pipe.reporter(), StreamParser([], False)
+    view, agent = pipe.reporter(), Stream(PLAIN)
     view.watch(agent)
     assert agent.listen is not None
     for number in range(1000):
@@ -110,7 +111,7 @@ def test_an_agent_that_talks_fast_is_not_shown_line_by_line(pipe: Pipe) -> None:
 
 
 def test_retries_are_shown_now_and_then(pipe: Pipe) -> None:
-    view, agent = pipe.reporter(stays=False), StreamParser([], False)
+    view, agent = pipe.reporter(stays=False), Stream(PLAIN)
     view.watch(agent)
     assert agent.retry is not None
     for _ in range(50):
@@ -140,7 +141,7 @@ def test_a_terminal_with_a_status_has_no_such_line(
     monkeypatch.setattr(module, "_SIGN_OF_LIFE", 0.0)
     for stays in (True, False):
         view = pipe.reporter(stays)
-        view.watch(StreamParser([], False))
+        view.watch(Stream(PLAIN))
         view.tick()
     assert [event[0] for event in pipe.sent()] == ["line"]
 

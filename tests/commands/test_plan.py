@@ -272,11 +272,9 @@ def test_a_plan_that_cannot_be_read_any_more_is_no_fault_of_the_planner(
 
 def plan_for_a_quarter(repo: Repo, answer: object) -> subprocess.CompletedProcess[str]:
     """`ralph plan` with a planner that says what it cost: $0.25 a turn."""
-    row = {
-        "argv": ["teller"], "prompt": "stdin", "permissions": {"read": []}, "output": "json", "reports": ["dollars"],
-        "events": [{"when": {"type": "result"}, "final": "done", "set": {"text": "text"}, "add": {"usd": ["usd"]}}],
-    }  # fmt: skip
-    event = json.dumps({"type": "result", "usd": 0.25, "text": json.dumps(answer)})
+    row = {"like": "claude", "argv": ["teller"], "permissions": {"read": []}}
+    told = {"type": "result", "is_error": False, "total_cost_usd": 0.25}
+    event = json.dumps({**told, "result": json.dumps(answer)})
     teller = repo.write("../bin/teller", f"#!{sys.executable}\nprint({event!r})\n")
     teller.chmod(0o755)
     repo.ralph("init")

@@ -12,23 +12,13 @@ import pytest
 from _ralph.model import Outcome
 from tests.agents.test_costs import parsed
 from tests.conftest import Repo
-from tests.scripts import CLAUDE, LIMIT, RESULT, ROW, overage, own, plan, speaker
-
-STEPS: list[dict[str, Any]] = [
-    {"when": {"type": "step"}, "say": "type", "add": {"usd": ["usd"], "input": ["n"]}},
-    {"when": {"type": "end"}, "final": "done"},
-]
-"""The rules of an agent that reports as it works."""
+from tests.scripts import LEVELS, LIMIT, RESULT, ROW, overage, own, plan, speaker
 
 
 def steps(repo: Repo, script: str, *tasks: dict[str, Any], **top: Any) -> str:
-    """An agent that reports by `STEPS`, and the plan whose row says so; its path."""
-    row = {
-        "argv": ["stepper"],
-        "permissions": {"edit": []},
-        "reports": ["dollars", "tokens"],
-        "events": STEPS,
-    }
+    """An agent that reports each step, as OpenCode does, and the plan that names it;
+    its path."""
+    row = {"like": "opencode", "argv": ["stepper"], "permissions": {"edit": []}}
     repo.plan(*tasks, agents={"stepper": row}, **top)
     return str(repo.program("../stepper", f'exec {repo.agent(script, "steps")} "$@"'))
 
@@ -83,13 +73,16 @@ def test_a_limit_and_a_result_that_does_not_report_what_is_limited_end_the_run(
     assert f"reported no {unit}" in summary["reason"]
 
 
-def test_the_cost_of_a_killed_attempt_is_known_however_much_it_printed(
-    repo: Repo,
-) -> None:
-    """Of a transcript only the beginning and the end are kept."""
-    script = """
-for number in range(90):
-    print(json.dumps({"type": "step", "usd": 1.0, "n": 10, "words": "x" * 300_000}), flush=True)
+STEP = """
+def step(usd, **more):
+    part = {"cost": usd, "tokens": {"input": 9, "output": 1}, **more}
+    print(json.dumps({"type": "step_finish", "part": part}), flush=True)
+"""
+
+
+def test_the_cost_of_a_killed_attempt_is_read_in_its_transcript(repo: Repo) -> None:
+    script = f"""{STEP}
+for number in range(90): step(1.0, words="x" * 30_000)
 (OUT / "spent").touch(); time.sleep(3600)
 """
     agent = steps(repo, script, {"checks": ["false"]})
@@ -108,10 +101,10 @@ for number in range(90):
 
 def test_several_workers_get_no_less_for_their_money_than_one(repo: Repo) -> None:
     """Four tasks of 35 cents each, for a dollar."""
-    script = """
+    script = f"""{STEP}
 for _ in range(7):
-    print(json.dumps({"type": "step", "usd": 0.05, "n": 10}), flush=True); time.sleep(0.1)
-P(f"{task}.txt").touch(); print('{"type": "end"}')
+    step(0.05); time.sleep(0.1)
+P(f"{{task}}.txt").touch(); step(0.0, reason="stop")
 """
     agent = steps(
         repo, script, *({"checks": [f"test -f T{n}.txt"]} for n in range(1, 5))
@@ -143,12 +136,11 @@ def test_no_planner_is_asked_while_its_provider_bills_extra_usage(repo: Repo) ->
 
 
 def test_an_agent_that_tells_its_price_late(repo: Repo) -> None:
-    row = {key: value for key, value in CLAUDE.items() if key != "budget"}
-    rules = [rule for rule in row["events"] if "meanwhile" not in rule]
-    late = {**row, "argv": ["late"], "edit_needs": {}, "events": rules}
+    late = {"like": "codex", "argv": ["late"], "permissions": LEVELS}
     repo.plan(own("T1"), own("T2"), agents={"late": late})
-    repo.tool("late", f"echo good > $RALPH_TASK_ID.txt; echo '{RESULT}'")
-    for words, said in ((), False), (("--max-usd", "5"), True):
+    told = '{"type":"turn.completed","usage":{"input_tokens":5,"output_tokens":1}}'
+    repo.tool("late", f"echo good > $RALPH_TASK_ID.txt; echo '{told}'")
+    for words, said in ((), False), (("--max-tokens", "5000"), True):
         printed = repo.ralph(
             "run", "--agent", "late", "--full-permissions", "--once", *words
         ).stdout
@@ -222,7 +214,7 @@ def test_a_limit_of_a_task_needs_an_agent_that_reports_dollars(repo: Repo) -> No
         {"id": "T1", "checks": ["false"], "limits": {"usd": 2}},
         {"id": "T2", "checks": ["false"], "agent": "true"},
     )
-    repo.plan(*tasks, agents={"speaker": {**ROW, "reports": ["tokens"]}})
+    repo.plan(*tasks, agents={"speaker": {**ROW, "like": "codex"}})
     done = repo.ralph("run", "--agent", speaker(repo, "pass"))
     assert (
         done.returncode,

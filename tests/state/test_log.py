@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from _ralph import text
-from _ralph.agents.registry import PLAIN, Agent
+from _ralph.agents.cli import PLAIN, Agent
 from _ralph.checks.verdict import Decision
 from _ralph.codec import MOST
 from _ralph.errors import BadInput

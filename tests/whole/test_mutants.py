@@ -202,21 +202,21 @@ def test_without_the_lock_two_runs_are_at_work_at_once(repo: Repo) -> None:
 BOOKS = {
     "all that was left": (
         """
-from _ralph.agents import sums
+from _ralph.agents import running
 def booked(result, *_):
     if result.at_least:
         result.usd = 1.0
     return result
-sums.booked = booked
+running.booked = booked
 """,
         "twice what it was",
     ),
     "nothing": (
-        "from _ralph.agents import sums\nsums.booked = lambda result, *_: result",
+        "from _ralph.agents import running\nrunning.booked = lambda result, *_: result",
         "below what it was",
     ),
     "forgets what a killed one reported": (
-        "from _ralph.agents import sums\nsums.read = lambda *_: None",
+        "from _ralph.agents import running\nrunning.replay = lambda *_: None",
         "not marked",
     ),
 }
@@ -240,12 +240,11 @@ TURNS = {
     "none": ("", set()),
     "a login is waited for": (
         """
-from _ralph.agents import events
-def _apply(self, rule, event, real=events.StreamParser._apply):
-    made = real(self, rule, event)
-    self.final = "limited" if self.final == "unavailable" else self.final
-    return made
-events.StreamParser._apply = _apply
+from _ralph.agents import turn
+from _ralph.model import Outcome
+def end(self, outcome, real=turn.Turn.end):
+    real(self, Outcome.LIMITED if outcome is Outcome.UNAVAILABLE else outcome)
+turn.Turn.end = end
 """,
         {"who is not logged in was taken for limited"},
     ),

@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 import pytest
 
-from _ralph.agents import events
+from _ralph.agents import stream
 from _ralph.model import HANDOFF
 from tests import install_agents
 from tests.commands.test_plan import EVERY, shell
@@ -757,7 +757,7 @@ def test_the_result_counts_of_a_claude_that_waits_for_a_task_of_its_own(
 ) -> None:
     """It says its result, and exits when its background task has ended; one that never
     does is ended."""
-    monkeypatch.setattr(events, "BACKGROUND", 20.0)
+    monkeypatch.setattr(stream, "BACKGROUND", 20.0)
     steps = [hello(repo), Run(f"sleep {last}", background=True), Say("done")]
     night = run("claude", steps, "--full-permissions")
     assert (night.code, night.verdict["verdict"]) == (0, "passed"), night.printed

@@ -1,0 +1,231 @@
+"""An agent process, run to its end, and what came of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from _ralph import files, text
+from _ralph.agents.cli import Agent
+from _ralph.agents.stream import Stream, replay
+from _ralph.model import AgentResult, Outcome
+from _ralph.process.prefix import Wrap
+from _ralph.process.process import (
+    Command,
+    Control,
+    Ended,
+    ProcessResult,
+    run_process,
+)
+
+# With these, Claude Code thinks that it runs inside itself, and refuses to start.
+NESTED = (
+    "CLAUDECODE",
+    "CLAUDE_CODE_ENTRYPOINT",
+    "CLAUDE_CODE_SSE_PORT",
+    "CLAUDE_CODE_SESSION_ID",
+)
+_INSIDE = ".git/ralph"
+_LARGEST_LOG = 4 << 20
+_LARGEST_STDERR = 16 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """What one agent process gets; times in seconds, money in dollars.
+
+    `log(suffix)` is a new path for a transcript (`.out`, `.err`) or a copy of the
+    prompt, for people. `dearest` is what an attempt with this agent cost at most so
+    far. `wrap` puts the command behind a prefix, and `here` says that its program is on
+    this side. With `trusted`, the agent is told to trust the place.
+    """
+
+    prompt: str
+    cwd: Path
+    env: Mapping[str, str]
+    log: Callable[[str], Path]
+    timeout: float
+    idle: float
+    usd_left: float | None = None
+    tokens_left: int | None = None
+    dearest: float = 0.0
+    trusted: bool = False
+    wrap: Wrap = lambda argv, _: [*argv]
+    here: bool = True
+
+
+def run_agent(
+    agent: Agent,
+    given: Assignment,
+    control: Control,
+    watch: Callable[[Stream], None] = lambda _: None,
+) -> AgentResult:
+    """Run one agent process to its end. `watch` gets its stream before the first line.
+    The outcome comes from the agent's final event or, for a plain command, its exit
+    status, never from words that it prints. Its own files are in `.git/ralph`."""
+    inside = given.cwd / _INSIDE
+    inside.mkdir(parents=True, exist_ok=True)
+    prompt_file, own_log = inside / "prompt.md", inside / "agent.log"
+    prompt = given.prompt.encode("utf-8", "replace")
+    for path in (prompt_file, given.log(".prompt.md")):
+        path.write_bytes(prompt)
+
+    stream = Stream(agent.cli, given.usd_left, given.tokens_left)
+    watch(stream)
+    trusted = given.cwd if given.trusted else None
+    program, *rest = agent.argv(prompt_file, own_log, given.usd_left, trusted)
+    own = agent.variables(given.env)
+    env = {**given.env, **own}
+    for name in NESTED:
+        env.pop(name, None)
+    if given.here:
+        command = [found(program)]
+    else:  # what it is given must be told to the other side
+        command = ["env", *(f"{name}={value}" for name, value in own.items()), program]
+
+    err = given.log(".err")
+    idle = given.idle if agent.streams else None
+    process = run_process(
+        Command(
+            given.wrap([*command, *rest], env),
+            cwd=given.cwd,
+            env=env,
+            timeout=given.timeout,
+            stdin=b"" if agent.cli.prompt == "file" else prompt,
+            idle=lambda: stream.silence(idle),
+            out=given.log(".out"),
+            err=err,
+        ),
+        control,
+        stream.line,
+        by_line=stream.reads_lines,
+    )
+    if "{log}" in agent.cli.argv:  # else, an attempt could make up such a file
+        log = files.read_regular(own_log, _LARGEST_LOG) or b""
+        for line in log.splitlines():
+            stream.line(line, printed=False)
+    said = files.read_regular(err, _LARGEST_STDERR) or b""
+    stderr = text.redact(said.decode("utf-8", "replace"))
+    return booked(conclude(agent, stream, process, stderr), given.dearest)
+
+
+def found(program: str) -> str:
+    """The path of an agent's program, as the person's PATH finds it: that of a place
+    leads to programs that an agent can have left there."""
+    on_path = shutil.which(program)
+    return os.path.abspath(on_path) if on_path else program
+
+
+def cut_off(agent: Agent, transcript: Path, dearest: float, reason: str) -> AgentResult:
+    """The result of an agent that ended together with its loop or all of ralph, because
+    of `reason`; `dearest` as for `booked`."""
+    stream = replay(agent.cli, transcript)
+    if stream is None:
+        return AgentResult(Outcome.INTERRUPTED, reason)
+    ended = ProcessResult(ended=Ended.INTERRUPTED)
+    return booked(replace(conclude(agent, stream, ended, ""), reason=reason), dearest)
+
+
+def booked(result: AgentResult, dearest: float) -> AgentResult:
+    """`result` with what it costs: if it was cut off, at least as much as the `dearest`
+    attempt so far with this agent, in dollars."""
+    if result.at_least and dearest > (result.usd or 0.0):
+        result.usd = dearest
+    return result
+
+
+def conclude(
+    agent: Agent, stream: Stream, process: ProcessResult, stderr: str
+) -> AgentResult:
+    """The result of an agent process, from its events and from how it ended."""
+    turn = stream.turn
+    outcome, reason = _outcome(agent, stream, process, stderr)
+    unit = stream.unreported(outcome)
+    no_price = ""
+    if unit:
+        cannot = f"the limit in {unit} cannot be enforced"
+        no_price = f"{agent.command} reported no {unit}, so {cannot}"
+    limited = outcome is Outcome.LIMITED or turn.overage
+    return AgentResult(
+        outcome=outcome,
+        reason=text.one_line(text.redact(reason), 300),
+        text=text.redact(turn.text if agent.streams else process.tail),
+        session=text.one_line(turn.session, 100) or None,
+        usd=turn.usd,
+        at_least=stream.was_cut_off(outcome),
+        no_price=no_price,
+        tokens=turn.used,
+        reset=stream.reset if limited else None,
+        overage=turn.overage,
+        denials=[text.one_line(text.redact(denied)) for denied in turn.denials],
+        never=text.one_line(text.redact(turn.never), 500),
+        notices=_notices(agent, stderr),
+        seconds=process.seconds,
+        exit=process.exit,
+        active=turn.active,
+        survivors=process.survivors,
+    )
+
+
+def _notices(agent: Agent, stderr: str) -> list[str]:
+    """What an agent said about trust."""
+    trust = agent.cli.trust
+    if trust is None:
+        return []
+    lines = [line for line in stderr.splitlines() if trust.said in line]
+    return [text.one_line(line, 300) for line in lines[:3]]
+
+
+def _outcome(
+    agent: Agent, stream: Stream, process: ProcessResult, stderr: str
+) -> tuple[Outcome, str]:
+    """How it ended, and why if it did not end well."""
+    turn = stream.turn
+    if process.ended is Ended.MISSING:
+        return Outcome.UNAVAILABLE, process.tail
+    if process.ended is Ended.INTERRUPTED:
+        return Outcome.INTERRUPTED, "ralph was stopped"
+    if process.ended in (Ended.DEADLINE, Ended.IDLE) and not stream.has_ended:
+        limit = "time" if process.ended is Ended.DEADLINE else "idle"
+        after = f"its {limit} limit after {text.duration(process.seconds)}"
+        parts = [f"stopped at {after}", stream.unanswered]
+        return Outcome.TIMED_OUT, "; ".join(filter(None, parts))
+    if stream.overspent and turn.final is not Outcome.DONE:
+        left = f"what was left of the limit in {stream.overspent}"
+        return Outcome.INTERRUPTED, f"it used up {left}"
+    if agent.cli.read is None:  # a command that prints no events
+        return _by_exit(process, stderr)
+    outcome = turn.final or turn.presumed
+    if outcome is not None:
+        return outcome, "" if outcome is Outcome.DONE else turn.reason
+    return _by_stderr(agent, stream, process, stderr)
+
+
+def _by_exit(process: ProcessResult, stderr: str) -> tuple[Outcome, str]:
+    """How a plain command ended."""
+    if process.exit == 0:
+        return Outcome.DONE, ""
+    said = text.last_line(stderr or text.redact(process.tail))
+    cannot_run = process.exit in (126, 127)
+    outcome = Outcome.UNAVAILABLE if cannot_run else Outcome.FAILED
+    return outcome, f"exit {process.exit}: {said}"
+
+
+def _by_stderr(
+    agent: Agent, stream: Stream, process: ProcessResult, stderr: str
+) -> tuple[Outcome, str]:
+    """How an agent ended that said no last word: it could not begin, or died."""
+    said, hints = "", []
+    for words, hint in agent.cli.hints.items():
+        for line in stderr.splitlines():
+            if words in line:
+                said = said or line
+                hints.append(hint)
+    if (process.exit or 0) > 0 and (hints or not stream.events):
+        reason = f"exit {process.exit}: {said or text.last_line(stderr)}"
+        return Outcome.UNAVAILABLE, "; ".join([reason, *dict.fromkeys(hints)])
+    ended = f"its output ended without a final event (exit {process.exit})"
+    return Outcome.FAILED, ended
