@@ -573,7 +573,7 @@ def test_a_row_that_is_like_itself_or_like_none_is_refused(
     ["claude", [], {}, {"argv": []}, {"argv": "mine"}, {"argv": None}, {"argv": [5]},
      {"argv": ["x"], "permissions": []}, {"argv": ["x"], "permissions": {"edit": "-y"}},
      {"argv": ["x"], "permissions": {"all": []}}, {"argv": ["x"], "prompt": "argument"},
-     {"argv": ["x", "{model}"]}, {"argv": ["x"], "env": {"A": 1}}],
+     {"argv": ["x", "{model}"]}, {"argv": ["x"], "env": {"A": 1}}, {"argv": ["x"], "permission": {}}],
     ids=json.dumps,
 )  # fmt: skip
 def test_a_row_that_is_none_is_refused(tmp_path: Path, row: object) -> None:
