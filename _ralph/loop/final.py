@@ -83,14 +83,19 @@ def run_in_new_room(
     loop: Loop, results: Results, tip: str, checks: Sequence[Check]
 ) -> Found:
     """Run the checks in a room made anew under a new name, which then is the clean
-    room. What is red runs once more, and is green if it was so in either run."""
+    room. What is red, and not so in the clean room, runs once more, and is green if it
+    was so in either run."""
     places, paths = loop.places, loop.paths
     results.room_changes()
     folder = paths.next_room
     job = Job(tip, checks, "recheck")
     runs = [run_checks(places, folder, job).checks]
     now = as_in_room(loop, results, tip, runs)
-    red = {one.command: one.name for one in now if not one.ok}
+    red = {}
+    for one in now:
+        known = results.newest(tip, one.command)
+        if not one.ok and (known is None or known.is_sound):
+            red[one.command] = one.name  # else it is red in the clean room, too
     if red:
         commands = [check.command for check in checks]
         ends = [commands.index(one) + 1 for one in red if one in commands]
