@@ -52,6 +52,10 @@ class Branch:
 
     def tip(self) -> str:
         """The commit that the branch is at; nothing if it does not exist."""
+        # A ref that was just written is mostly a file of its own.
+        data = files.read_regular(self.git.common / self.ref, 100) or b""
+        if re.fullmatch(rb"[0-9a-f]{40,64}\n", data):
+            return data.decode().strip()
         return self.commit_at(self.ref)
 
     def contains(self, commit: str, tip: str) -> bool:

@@ -52,9 +52,13 @@ class Checkout:
 
     def inner(self, tree: str) -> dict[str, tuple[str, Checkout]]:
         """The submodules of `tree` that home has copies of, by their paths: the commit,
-        and a checkout seen through that copy."""
+        and a checkout seen through that copy. BadInput where that lacks the commit."""
         found = {}
         for module in submodules_of(self.home, self.git, tree):
+            words = (f"--git-dir={module.copy}", "cat-file", "-e", module.commit)
+            if self.git.maybe(*words) is None:
+                lacks = f"{module.path} has no commit {module.commit[:12]} here"
+                raise BadInput(f"{lacks}; see `git submodule update --init`")
             root = self.root / module.path
             env = {"GIT_WORK_TREE": str(root)}
             git = Git(root, module.copy, module.copy, env, self.home.calls)
@@ -95,11 +99,7 @@ class Checkout:
             files.clear(self.root)
             new = self.open()
             self.git(*words, timeout=_CHECKOUT)
-        for path, (commit, module) in self.inner(tree).items():
-            has_commit = (f"--git-dir={module.home.dir}", "cat-file", "-e", commit)
-            if self.git.maybe(*has_commit) is None:
-                lacks = f"{path} has no commit {commit[:12]} here"
-                raise BadInput(f"{lacks}; see `git submodule update --init`")
+        for commit, module in self.inner(tree).values():
             module.reset(commit)
         return new
 

@@ -112,6 +112,9 @@ class Git:
     env: dict[str, str] = field(default_factory=dict)
     calls: Calls = field(default_factory=Calls, repr=False, compare=False)
     _trees: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+    _entries: dict[str, dict[str, str]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     _differences: dict[tuple[str, str], list[str]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -213,11 +216,22 @@ class Git:
         return fields[:end], fields[end:]
 
     def entries(self, tree: str) -> dict[str, str]:
-        """What a tree or commit holds: mode, kind and id of each file, by name."""
-        found = {}
-        for entry in self.names("ls-tree", "-r", "-z", tree, timeout=BULK):
-            about, _, name = entry.partition("\t")
-            found[name] = about
+        """What a tree or commit holds: mode, kind and id of each file, by name. Of the
+        last tree that was asked for it is known, and of one that is known to differ
+        from that."""
+        tree = self.tree(tree)
+        found = self._entries.get(tree)
+        for before, entries in self._entries.items():
+            fields = self._differences.get((before, tree))
+            if found is None and fields is not None:
+                found = _changed(entries, fields)
+        if found is None:
+            found = {}
+            for entry in self.names("ls-tree", "-r", "-z", tree, timeout=BULK):
+                about, _, name = entry.partition("\t")
+                found[name] = about
+        self._entries.clear()
+        self._entries[tree] = found
         return found
 
     def name_of(self, path: Path) -> str:
@@ -252,6 +266,21 @@ class Git:
         env["GIT_WORK_TREE"] = str(root)
         env["GIT_INDEX_FILE"] = str(index)
         return replace(self, root=root, env=env)
+
+
+def _changed(entries: dict[str, str], fields: list[str]) -> dict[str, str]:
+    """What a tree holds that differs from one with these entries as the output of `git
+    diff-tree` says."""
+    found = dict(entries)
+    for about, name in zip(fields[::2], fields[1::2], strict=False):
+        if not about.startswith(":"):
+            break  # the numbers of lines follow
+        _, mode, _, blob, status = about.split(" ")
+        kind = "commit" if mode == "160000" else "blob"
+        found[name] = f"{mode} {kind} {blob}"
+        if status == "D":
+            del found[name]
+    return found
 
 
 def in_folder(folder: Path, env: Mapping[str, str] | None = None) -> Git:

@@ -31,16 +31,20 @@ def litter(checkout: Checkout, tree: str, work: Changed) -> tuple[set[str], list
     for name, (base, new) in work.items():
         if new.is_file and not base.exists:
             in_folder.setdefault(name.rpartition("/")[0], []).append(name)
-    for folder, names in in_folder.items():
+    gone: tuple[str, ...] = ()  # new folders that are left out whole
+    for folder in sorted(in_folder):
+        if f"{folder}/".startswith(gone):
+            continue
+        names = in_folder[folder]
         naming = [name for name in names if _names_places(checkout, name)]
         if len(naming) * 2 > len(names) and _is_new(checkout, tree, folder):
-            inside = [name for name in work if name.startswith(f"{folder}/")]
-            found.update(inside)
             naming = [f"{folder}/"]
+            gone += (f"{folder}/",)
         found.update(naming)
         for name in naming:
             what = "new, and names a checkout of ralph, which no clone has"
             lines.append(f"{text.one_line(name)} ({what}; left out)")
+    found.update(name for name in work if name.startswith(gone))
     return found, lines
 
 

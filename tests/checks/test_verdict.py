@@ -342,10 +342,6 @@ def test_the_reason_names_the_first_red_check_or_the_files() -> None:
     assert decided("suite:+- own:-?-").reason == "suite failed with exit 1 (0.1 s)"
     idle = decided("suite:+-", changed=False)
     assert idle.reason == "it changed nothing: suite failed with exit 1 (0.1 s)"
-    naming = decided("", program=PROGRAM, naming=["run.sh"])
-    assert naming.verdict is Verdict.FAILED
-    place = "names a checkout of ralph, which a clone does not have"
-    assert naming.reason == f"run.sh {place}"
     words = AgentResult(Outcome.DONE, text="I looked.\nIt is there already.\n")
     assert "It is there already." in decided("suite:++", changed=False, result=words).reason  # fmt: skip
 

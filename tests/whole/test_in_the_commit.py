@@ -1,0 +1,109 @@
+"""What passes is in the commit: nothing beside a checkout makes it green, and what an
+agent left that is good on this machine alone is left out, or fails with a sentence."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.conftest import Repo
+
+GOOD = "P('T1.txt').write_text('good\\n')\n"
+HERE = "os.getcwd()"
+GREEN: dict[str, Any] = {"checks": ["grep -q good T1.txt"]}
+LEAVES = "is a link that is absolute or leads out of the checkout"
+NAMES = "names a checkout of ralph, which a clone does not have"
+
+# Right work, and what its agent left beside it; what of that is left out, by name.
+LITTER = {
+    "a log": (f"P('run.log').write_text('in ' + {HERE} + '\\n')", ["run.log"]),
+    "a virtual environment": (
+        "sh(f'{sys.executable} -m venv --without-pip env')",
+        ["env/"],
+    ),
+    "a log among new sources": (
+        "P('new').mkdir()\n"
+        "for name in ('a.py', 'b.py'): P(f'new/{name}').write_text('x\\n')\n"
+        f"P('new/x.log').write_text({HERE})",
+        ["new/x.log"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LITTER)
+def test_right_work_with_litter_passes_without_it(repo: Repo, what: str) -> None:
+    leaves, names = LITTER[what]
+    repo.plan(GREEN)
+    code, _, said = repo.run(repo.agent(f"import sys\n{GOOD}{leaves}\n"))
+    assert (code, repo.passed()) == (0, ["T1"]), said
+    landed = repo.git("ls-tree", "-r", "--name-only", "ralph/p").split()
+    more = ["new/a.py", "new/b.py"] if "sources" in what else []
+    assert landed == ["T1.txt", "a.txt", *more]
+    (verdict,) = repo.records("verdict")
+    why = "(new, and names a checkout of ralph, which no clone has; left out)"
+    assert verdict["restored"] == [f"{name} {why}" for name in names]
+
+
+# What an agent does beside right work, and why that is red; nothing: it passes.
+RED = {
+    "an absolute link": ("os.symlink('/usr/share', 'lib')", f"lib {LEAVES}"),
+    "a link that leads out": ("os.symlink('../work-2', 'lib')", f"lib {LEAVES}"),
+    "a link inside": ("os.symlink('T1.txt', 'lib')", ""),
+    "a changed file with the path of a place": (
+        f"P('a.txt').write_text('a\\n' + {HERE} + '\\n')",
+        f"a.txt {NAMES}",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", RED)
+def test_what_only_this_machine_has_is_red_with_a_sentence(
+    repo: Repo, what: str
+) -> None:
+    deed, why = RED[what]
+    repo.plan(GREEN, limits={"attempts": 1})
+    code, _, said = repo.run(repo.agent(f"import os\n{GOOD}{deed}\n"))
+    (verdict,) = repo.records("verdict")
+    assert code == (4 if why else 0), said
+    assert verdict.get("reason", "").startswith(why)
+
+
+def test_unfinished_work_with_such_a_line_stays_red(repo: Repo) -> None:
+    repo.plan(GREEN, limits={"attempts": 3})
+    first = f"if attempt == 1: P('a.txt').write_text({HERE})\n"
+    code, _, said = repo.run(repo.agent(f"{first}{GOOD}"))
+    reasons = [one.get("reason", "") for one in repo.records("verdict")]
+    # the last attempt starts clean
+    assert code == 0, said
+    assert [NAMES in reason for reason in reasons] == [True, True, False]
+
+
+def test_what_an_agent_puts_above_its_checkout_goes_before_the_checks(
+    repo: Repo,
+) -> None:
+    """As node looks for modules."""
+    repo.plan(
+        {"checks": ["test -f ../node_modules/dep/index.js"]}, limits={"attempts": 1}
+    )
+    deed = "P('../node_modules/dep').mkdir(parents=True)\nP('../node_modules/dep/index.js').touch()\n"
+    code, _, said = repo.run(repo.agent(GOOD + deed))
+    (verdict,) = repo.records("verdict")
+    assert code == 4 and repo.passed() == [], said
+    (notice,) = [one for one in verdict["notices"] if "node_modules" in one]
+    assert notice.startswith("removed /") and "no clone has it" in notice
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_an_agent_that_works_at_home_by_its_path_is_named(
+    repo: Repo, changed: bool
+) -> None:
+    repo.write("old.txt", "an edit of before\n")
+    repo.plan(GREEN, limits={"attempts": 1})
+    deed = f"P({json.dumps(str(repo.path))}, 'a.txt').write_text('mine\\n')\n"
+    repo.run(repo.agent(deed + ("P('b.txt').touch()\n" if changed else "")))
+    (verdict,) = repo.records("verdict")
+    named = [one for one in verdict.get("notices", []) if "absolute paths" in one]
+    said = f"it changed nothing, and a.txt changed in {repo.path} meanwhile"
+    assert [one.startswith(said) for one in named] == [] if changed else [True]
