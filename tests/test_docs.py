@@ -57,7 +57,7 @@ EXIT_CODES = {
 """The test that ends with each."""
 
 OPTIONS = {
-    "run --prd": "test_a_plan_is_one_however_it_is_typed",
+    "run --prd": "test_an_evening_with_three_plans_and_a_morning_with_one_command",
     "run --once": "test_once_is_one_attempt_and_no_fallback",
     "run --task": "test_with_a_task_that_is_asked_for_no_other_is_worked",
     "run --jobs": "test_tasks_are_worked_side_by_side_and_land_one_after_the_other",
@@ -120,7 +120,7 @@ PROMISES = {
     "the lowest priority first": "test_the_order_of_work",
     "copies, which end with the attempt": "test_nothing_that_is_done_to_the_throwaway_git_reaches_home",
     "What setup made is therefore never work": "test_what_an_agent_does_is_work_and_nothing_else",
-    "Work that contains the path of one of ralph's checkouts fails": "test_files_and_links_that_lead_to_a_place_are_found_and_no_check_runs",
+    "A link that leads out of the checkout": "test_what_git_ignores_is_set_to_or_cannot_take",
     "and nothing else. Hooks and checks run there": "test_what_a_check_leaves_anywhere_does_not_reach_the_next_candidate",
     "one candidate at a time": "test_who_enters_the_room_is_alone_and_reads_what_others_left",
     # concepts: when a task passes
@@ -175,6 +175,8 @@ PROMISES = {
     "ralph waits and tries again": "test_red_later_on_the_branch_s_own_files_it_is_waited_for",
     "names the checkout": "test_a_value_that_names_home_names_the_place",
     "A .venv that setup made is active": "test_what_setup_made_is_active",
+    "but never what an agent changed without an allow": "test_bytes_that_an_agent_changed_are_never_trusted",
+    "Without your own mise trust": "test_what_home_does_not_trust_no_place_trusts",
     "Checkouts share nothing": "test_places_share_no_cache_of_installed_files_and_no_build_folder",
     "would test your files instead of the work": "test_what_leads_home_is_refused_by_both",
     "a path or a module that only your working tree has": "test_what_a_red_check_misses_and_home_has",
