@@ -21,7 +21,6 @@ STORY = [
     "mkdir shop && cd shop && git init -q",
     "ralph init",
     "git add -A && git commit -qm start",
-    "cat ../brief.md",
     "ralph plan ../brief.md --planner my-planner",
     "git add -A && git commit -qm plan",
     "ralph doctor --agent my-agent | grep -E '^(now|no) '",
