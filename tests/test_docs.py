@@ -42,170 +42,171 @@ COMMANDS = ralph.cli.commands
 FOREIGN_OPTIONS = {"--dangerously-skip-permissions", "--user", "--userns"}
 
 
-EXIT_CODES = {
-    0: "test_a_task_that_a_person_adds_while_the_loop_runs_is_worked",
-    1: "test_a_loop_that_dies_at_the_same_place_again_ends_the_run",
-    2: "test_a_plan_that_no_run_can_use_ends_with_2_and_nothing_happens",
-    3: "test_those_under_way_finish_when_it_is_asked_to_stop",
-    4: "test_a_run_that_stops_at_a_limit_with_a_red_suite_needs_a_person",
-    5: "test_a_missing_agent_and_one_that_cannot_keep_to_its_permissions_end_with_5",
-    75: "test_a_second_run_ends_at_once_with_75_and_status_works_meanwhile",
-    129: "test_a_signal_ends_every_loop_and_one_record_says_so",
-    130: "test_a_signal_ends_every_loop_and_one_record_says_so",
-    143: "test_a_signal_ends_every_loop_and_one_record_says_so",
-}
-"""The test that ends with each."""
+PROVED = """\
+exit 0 -> test_a_task_that_a_person_adds_while_the_loop_runs_is_worked
+exit 1 -> test_a_loop_that_dies_at_the_same_place_again_ends_the_run
+exit 2 -> test_a_plan_that_no_run_can_use_ends_with_2_and_nothing_happens
+exit 3 -> test_those_under_way_finish_when_it_is_asked_to_stop
+exit 4 -> test_a_run_that_stops_at_a_limit_with_a_red_suite_needs_a_person
+exit 5 -> test_a_missing_agent_and_one_that_cannot_keep_to_its_permissions_end_with_5
+exit 75 -> test_a_second_run_ends_at_once_with_75_and_status_works_meanwhile
+exit 129 -> test_a_signal_ends_every_loop_and_one_record_says_so
+exit 130 -> test_a_signal_ends_every_loop_and_one_record_says_so
+exit 143 -> test_a_signal_ends_every_loop_and_one_record_says_so
 
-OPTIONS = {
-    "run --prd": "test_an_evening_with_three_plans_and_a_morning_with_one_command",
-    "run --once": "test_once_is_one_attempt_and_no_fallback",
-    "run --task": "test_with_a_task_that_is_asked_for_no_other_is_worked",
-    "run --jobs": "test_tasks_are_worked_side_by_side_and_land_one_after_the_other",
-    "run --agent": "test_each_failed_attempt_is_one_rung_and_the_last_is_repeated",
-    "run --fallback": "test_the_fallback_works_while_the_agent_cannot_be_had",
-    "run --judge": "test_a_judge_that_says_no_fails_the_attempt_and_the_next_one_is_told",
-    "run --check": "test_a_plan_that_no_run_can_use_ends_with_2_and_nothing_happens",
-    "run --prompt": "test_templates_of_ones_own",
-    "run --max-iterations": "test_iterations_are_those_of_all_loops",
-    "run --max-attempts": "test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked",
-    "run --max-hours": "test_work_that_was_green_at_the_end_of_the_runs_time_is_kept",
-    "run --until": "test_the_runs_time_ends_an_agent_that_is_running",
-    "run --max-usd": "test_four_loops_never_spend_more_than_the_limit",
-    "run --max-tokens": "test_the_judge_gets_the_tokens_that_are_left",
-    "run --max-wait": "test_a_limit_costs_no_attempt_and_ends_with_75_when_not_waiting",
-    "run --agent-timeout": "test_at_the_deadline_nothing_is_left_of_any_kind",
-    "run --idle-timeout": "test_a_deadline_in_silence_is_a_limit_and_one_with_words_is_an_attempt",
-    "run --branch": "test_the_branch_is_the_one_named_else_that_of_the_run_before_else_its_own",
-    "run --allow-overage": "test_an_attempt_may_finish_on_paid_extra_usage_and_the_next_does_not_begin",
-    "run --full-permissions": "test_an_agent_without_a_sandbox_is_refused_with_two_ways_on",
-    "run --wrap": "test_setup_agents_hooks_and_checks_run_behind_it",
-    "run --no-awake": "test_no_awake_lets_it_sleep",
-    "run --notify": "test_every_event_is_told_with_its_task_its_reason_and_the_sums",
-    "run --json": "test_tokens_dollars_and_session_stand_in_record_status_and_summary",
-    "run --quiet": "test_quiet_is_not_silent_about_a_failure",
-    "run --verbose": "test_a_terminal_shows_words_tools_and_a_line_that_stays",
-    "status --format": "test_the_object_of_a_plan_in_every_state",
-    "report --output": "test_it_is_written_where_it_says",
-    "plan --planner": "test_a_brief_from_standard_input",
-    "plan --force": "test_a_plan_with_open_tasks_is_replaced_only_with_force",
-    "add --criterion": "test_add_with_all_that_can_be_said",
-    "add --description": "test_add_with_all_that_can_be_said",
-    "add --priority": "test_add_with_all_that_can_be_said",
-    "add --depends-on": "test_add_with_all_that_can_be_said",
-    "retry --answer": "test_an_answer_stands_in_the_next_prompt",
-    "init --eject": "test_templates_of_ones_own",
-    "doctor --probe": "test_a_probe_is_one_turn_in_cron_s_environment_that_leaves_nothing",
-    "clean --dry-run": "test_the_places_go_and_nothing_else",
-    "clean --force": "test_they_stay_while_a_run_is_at_work_and_once_it_was_killed",
-}
-"""The test that needs each; one that run has, too, stands there alone."""
+run --prd -> test_an_evening_with_three_plans_and_a_morning_with_one_command
+run --once -> test_once_is_one_attempt_and_no_fallback
+run --task -> test_with_a_task_that_is_asked_for_no_other_is_worked
+run --jobs -> test_tasks_are_worked_side_by_side_and_land_one_after_the_other
+run --agent -> test_each_failed_attempt_is_one_rung_and_the_last_is_repeated
+run --fallback -> test_the_fallback_works_while_the_agent_cannot_be_had
+run --judge -> test_a_judge_that_says_no_fails_the_attempt_and_the_next_one_is_told
+run --check -> test_a_plan_that_no_run_can_use_ends_with_2_and_nothing_happens
+run --prompt -> test_templates_of_ones_own
+run --max-iterations -> test_iterations_are_those_of_all_loops
+run --max-attempts -> test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked
+run --max-hours -> test_work_that_was_green_at_the_end_of_the_runs_time_is_kept
+run --until -> test_the_runs_time_ends_an_agent_that_is_running
+run --max-usd -> test_four_loops_never_spend_more_than_the_limit
+run --max-tokens -> test_the_judge_gets_the_tokens_that_are_left
+run --max-wait -> test_a_limit_costs_no_attempt_and_ends_with_75_when_not_waiting
+run --agent-timeout -> test_at_the_deadline_nothing_is_left_of_any_kind
+run --idle-timeout -> test_a_deadline_in_silence_is_a_limit_and_one_with_words_is_an_attempt
+run --branch -> test_the_branch_is_the_one_named_else_that_of_the_run_before_else_its_own
+run --allow-overage -> test_an_attempt_may_finish_on_paid_extra_usage_and_the_next_does_not_begin
+run --full-permissions -> test_an_agent_without_a_sandbox_is_refused_with_two_ways_on
+run --wrap -> test_setup_agents_hooks_and_checks_run_behind_it
+run --no-awake -> test_no_awake_lets_it_sleep
+run --notify -> test_every_event_is_told_with_its_task_its_reason_and_the_sums
+run --json -> test_tokens_dollars_and_session_stand_in_record_status_and_summary
+run --quiet -> test_quiet_is_not_silent_about_a_failure
+run --verbose -> test_a_terminal_shows_words_tools_and_a_line_that_stays
+status --format -> test_the_object_of_a_plan_in_every_state
+report --output -> test_it_is_written_where_it_says
+plan --planner -> test_a_brief_from_standard_input
+plan --force -> test_a_plan_with_open_tasks_is_replaced_only_with_force
+add --criterion -> test_add_with_all_that_can_be_said
+add --description -> test_add_with_all_that_can_be_said
+add --priority -> test_add_with_all_that_can_be_said
+add --depends-on -> test_add_with_all_that_can_be_said
+retry --answer -> test_an_answer_stands_in_the_next_prompt
+init --eject -> test_templates_of_ones_own
+doctor --probe -> test_a_probe_is_one_turn_in_cron_s_environment_that_leaves_nothing
+clean --dry-run -> test_the_places_go_and_nothing_else
+clean --force -> test_they_stay_while_a_run_is_at_work_and_once_it_was_killed
 
-PROMISES = {
-    # README
-    "Only ralph marks a task, after running the checks itself": "test_a_cheat_does_not_pass_and_stands_in_the_record",
-    "What lands is what was tested": "test_a_change_of_one_line_lands_as_git_has_it_and_nothing_else_does",
-    "Doing nothing passes nothing": "test_doing_nothing_is_a_no_op",
-    "moves only its own branch": "test_on_a_feature_branch_files_branch_and_edits_of_a_person_stay_until_they_land_it",
-    "Failed work is kept": "test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked",
-    "no pass is lost or invented": "test_kill_9_at_a_call_loses_nothing_and_invents_nothing",
-    "it goes on where you stopped": "test_a_clone_goes_on_where_the_remotes_branch_is",
-    "leaves nothing running": "test_after_a_normal_end_nothing_is_left_of_any_kind",
-    "Every process has a deadline": "test_deadlines_and_the_answers_of_a_handler",
-    "also with a test suite that is partly red": "test_old_failures_block_nobody",
-    "Other forms work unchanged": "test_a_file_from_the_wild",
-    "ralph init adds how to install": "test_a_plan_gets_what_it_does_not_say",
-    "it begins the next plan": "test_the_next_feature_begins_once_everything_passed_and_landed",
-    "if all checks pass there": "test_those_that_are_green_alone_and_red_together",
-    # concepts: an attempt
-    "the lowest priority first": "test_the_order_of_work",
-    "copies, which end with the attempt": "test_nothing_that_is_done_to_the_throwaway_git_reaches_home",
-    "What setup made is therefore never work": "test_what_an_agent_does_is_work_and_nothing_else",
-    "A link that leads out of the checkout": "test_what_git_ignores_is_set_to_or_cannot_take",
-    "and nothing else. Hooks and checks run there": "test_what_a_check_leaves_anywhere_does_not_reach_the_next_candidate",
-    "one candidate at a time": "test_who_enters_the_room_is_alone_and_reads_what_others_left",
-    # concepts: when a task passes
-    "even after one has failed": "test_a_program_goes_on_where_it_ended_on_the_same_files",
-    "Such a pass is weak": "test_a_pass_without_a_check_that_went_from_red_to_green_is_weak",
-    "needs the first kind": "test_a_flaky_check_and_a_change_of_a_dead_agent_are_no_pass",
-    "is flaky: it is named, and is no evidence": "test_a_check_that_turns_green_by_itself_passes_nothing",
-    "a database that died": "test_a_database_that_dies_in_the_night_blocks_nobody",
-    "is set aside for this run before an agent is paid": "test_a_check_that_cannot_start_costs_no_agent",
-    "cost twelve runs of the suite": "test_ten_tasks_that_pass_at_once_cost_ten_runs_of_the_suite_one_before_and_one_after",
-    "What was green stays green": "test_work_that_breaks_a_test_that_was_green_fails_with_its_name",
-    "If all of them passed before, all must pass": "test_a_suite_that_was_green_stays_green_also_where_only_a_new_test_is_red",
-    "If it passed where it last ran, it must not fail": "test_a_package_of_which_nothing_is_reported_hides_no_regression",
-    "Tests that are gone are let go": "test_a_task_may_remove_the_tests_that_it_is_allowed_to",
-    "Flaky tests do not count": "test_a_test_that_is_flaky_blocks_nobody_and_is_named",
-    "A check that reports no test that passed or failed is red": "test_results_that_cannot_be_read_are_red_with_the_reason",
-    "is green as a whole or not at all": "test_an_own_check_is_green_as_a_whole",
-    "already done?": "test_two_no_ops_in_a_row_ask_whether_it_is_done_already",
-    "goes on from git's conflict markers": "test_unfinished_work_goes_on_from_the_new_tip_with_markers_where_that_conflicts",
-    "the third in a row blocks the task": "test_a_loop_that_is_killed_three_times_in_a_row_blocks_its_task",
-    "unless a person stopped the run": "test_a_persons_interrupts_block_no_task",
-    "a plan may do without checks": "test_a_plan_without_checks_passes_by_its_judge_alone_and_is_weak",
-    "the last one starts clean": "test_an_attempt_goes_on_from_unfinished_work_but_the_last_one_starts_clean",
-    "ask the same question": "test_what_blocks_a_task",
-    "counts attempts from zero again": "test_a_task_that_is_opened_again_begins_at_the_first_rung",
-    # concepts: hooks, branch, final check
-    "What pre-commit rewrites is part of the commit": "test_what_a_hook_makes_and_stages_is_what_checks_see_and_what_lands",
-    "A message that a hook refuses ends the run with 2": "test_a_message_that_a_hook_refuses_is_said_before_an_agent_is_paid",
-    "Exactly this commit is checked, and lands": "test_what_is_signed_is_what_the_checks_see",
-    "it starts at the remote's branch of that name": "test_a_branch_that_a_remote_has_begins_there_as_after_git_switch",
-    "After a squash merge its old commits are parked": "test_a_branch_that_was_squashed_begins_again_at_head_and_its_commits_stay",
-    "a run refuses to start, with 2, and during one passes wait": "test_a_branch_that_somebody_has_checked_out_is_refused_at_the_start",
-    "ralph marks the task again": "test_a_pass_that_an_old_buffer_takes_back_at_night_is_marked_again",
-    "with another title its attempts count from zero": "test_a_changed_title_and_another_task_start_from_zero",
-    "a clone of the branch passes them": "test_a_task_from_init_to_a_green_clone",
-    "A run that is cut short leaves this to the next one": "test_a_run_that_was_cut_short_leaves_its_final_check_due",
-    "the second time it is blocked as conflicting": "test_a_pass_that_is_broken_a_second_time_is_left_to_a_person",
-    "no task loses its mark, and the run ends with 4": "test_what_is_green_in_the_room_and_red_in_one_made_anew_sets_nobody_back",
-    "transcripts and logs of the last 50 attempts": "test_the_folder_of_logs_is_ignored_and_holds_the_newest_attempts",
-    "the last 50 for each plan": "test_the_newest_fifty_of_a_plan_are_kept_and_another_plan_s_stay",
-    # the plan
-    "the planner is asked once more": "test_a_check_that_is_green_before_the_work_is_told_the_planner_once",
-    "the command exits with 4": "test_open_questions_end_with_4_and_stand_in_the_plan",
-    "While it is not valid, nothing new starts": "test_a_plan_that_breaks_at_night_is_waited_for",
-    "but not during an attempt at that task": "test_a_pass_that_appears_while_its_task_is_worked_is_set_back_and_named",
-    "leaves it out of the final check": "test_identical_checks_run_once_and_a_once_is_not_run_at_the_end",
-    "are restored from the branch": "test_protected_files_are_put_back_as_an_edit_of_the_tree",
-    "is marked (changed tests)": "test_settings_that_only_pretend_to_run_tests_are_marked",
-    # setup
-    "It runs only in a new checkout": "test_setup_runs_once_for_each_tree_that_a_place_gets_and_with_when_once_for_each_of_its_files",
-    "exit 2, before an agent is paid": "test_red_at_the_start_no_agent_is_paid",
-    "ralph waits and tries again": "test_red_later_on_the_branch_s_own_files_it_is_waited_for",
-    "names the checkout": "test_a_value_that_names_home_names_the_place",
-    "A .venv that setup made is active": "test_what_setup_made_is_active",
-    "but never what an agent changed without an allow": "test_bytes_that_an_agent_changed_are_never_trusted",
-    "Without your own mise trust": "test_what_home_does_not_trust_no_place_trusts",
-    "Checkouts share nothing": "test_places_share_no_cache_of_installed_files_and_no_build_folder",
-    "would test your files instead of the work": "test_what_leads_home_is_refused_by_both",
-    "a path or a module that only your working tree has": "test_what_a_red_check_misses_and_home_has",
-    "is a small number that no other checkout": "test_a_place_has_a_name_and_a_small_number",
-    "Copies are never committed": "test_files_to_carry_over_are_copied_and_never_committed",
-    "leaves these caches there": "test_kept_paths_stay",
-    # a night
-    "keeps the machine awake": "test_sleep_is_held_off_until_the_run_ends",
-    "the run does not start, or ends with 4 when the report is missing": "test_a_limit_and_a_result_that_does_not_report_what_is_limited_end_the_run",
-    "at least as much as the dearest one": "test_an_attempt_that_is_cut_off_costs_at_least_what_the_dearest_did_and_not_all_that_it_was_allowed",
-    "Once a budget is spent": "test_what_is_used_of_the_limits_and_a_budget_that_is_spent",
-    "When one is reached, it is blocked and the others go on": "test_a_task_with_a_limit_of_its_own_is_blocked_there_and_the_others_go_on",
-    "tasks with other agents go on": "test_a_providers_limit_holds_back_its_own_tasks_and_no_others",
-    "It is never used because work failed": "test_the_fallback_is_not_for_work_that_failed",
-    "if it fails, the run says so and goes on": "test_a_notify_command_that_fails_costs_one_sentence",
-    # agents, isolation, several at once
-    "reads it from the agent's own events": "test_a_recorded_run",
-    "Three tasks in a row that were denied": "test_one_task_that_is_denied_does_not_end_the_run_and_three_in_a_row_do",
-    "Secrets are removed from the log, prompts and the report": "test_secrets_of_the_environment_stay_out_of_notes_and_prompts",
-    "A command can write to its checkout and to nothing else": "test_home_is_hidden_and_only_the_checkout_can_be_written",
-    "at the next start for what a kill -9 left": "test_what_a_kill_of_everything_left_is_ended_by_the_next_start_or_said",
-    "one runs alone until an attempt has reported its price": "test_several_workers_get_no_less_for_their_money_than_one",
-    "your uncommitted edits stay": "test_edits_of_the_person_are_kept",
-    "is skipped, with 75": "test_a_branch_with_a_loop_at_work_is_left_alone_and_the_others_land",
-    "removes the checkouts of this repository's plans": "test_the_places_go_and_nothing_else",
-    "only reads, and works during a run": "test_it_only_reads",
-}  # fmt: skip
-"""What the documentation says, word for word, and the test that would be red if it were
-not so."""
+# README
+Only ralph marks a task, after running the checks itself -> test_a_cheat_does_not_pass_and_stands_in_the_record
+What lands is what was tested -> test_a_change_of_one_line_lands_as_git_has_it_and_nothing_else_does
+Doing nothing passes nothing -> test_doing_nothing_is_a_no_op
+moves only its own branch -> test_on_a_feature_branch_files_branch_and_edits_of_a_person_stay_until_they_land_it
+Failed work is kept -> test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked
+no pass is lost or invented -> test_kill_9_at_a_call_loses_nothing_and_invents_nothing
+it goes on where you stopped -> test_a_clone_goes_on_where_the_remotes_branch_is
+leaves nothing running -> test_after_a_normal_end_nothing_is_left_of_any_kind
+Every process has a deadline -> test_deadlines_and_the_answers_of_a_handler
+also with a test suite that is partly red -> test_old_failures_block_nobody
+Other forms work unchanged -> test_a_file_from_the_wild
+ralph init adds how to install -> test_a_plan_gets_what_it_does_not_say
+it begins the next plan -> test_the_next_feature_begins_once_everything_passed_and_landed
+if all checks pass there -> test_those_that_are_green_alone_and_red_together
+
+# concepts: an attempt
+the lowest priority first -> test_the_order_of_work
+copies, which end with the attempt -> test_nothing_that_is_done_to_the_throwaway_git_reaches_home
+What setup made is therefore never work -> test_what_an_agent_does_is_work_and_nothing_else
+A link that leads out of the checkout -> test_what_git_ignores_is_set_to_or_cannot_take
+and nothing else. Hooks and checks run there -> test_what_a_check_leaves_anywhere_does_not_reach_the_next_candidate
+one candidate at a time -> test_who_enters_the_room_is_alone_and_reads_what_others_left
+
+# concepts: when a task passes
+even after one has failed -> test_a_program_goes_on_where_it_ended_on_the_same_files
+Such a pass is weak -> test_a_pass_without_a_check_that_went_from_red_to_green_is_weak
+needs the first kind -> test_a_flaky_check_and_a_change_of_a_dead_agent_are_no_pass
+is flaky: it is named, and is no evidence -> test_a_check_that_turns_green_by_itself_passes_nothing
+a database that died -> test_a_database_that_dies_in_the_night_blocks_nobody
+is set aside for this run before an agent is paid -> test_a_check_that_cannot_start_costs_no_agent
+cost twelve runs of the suite -> test_ten_tasks_that_pass_at_once_cost_ten_runs_of_the_suite_one_before_and_one_after
+What was green stays green -> test_work_that_breaks_a_test_that_was_green_fails_with_its_name
+If all of them passed before, all must pass -> test_a_suite_that_was_green_stays_green_also_where_only_a_new_test_is_red
+If it passed where it last ran, it must not fail -> test_a_package_of_which_nothing_is_reported_hides_no_regression
+Tests that are gone are let go -> test_a_task_may_remove_the_tests_that_it_is_allowed_to
+Flaky tests do not count -> test_a_test_that_is_flaky_blocks_nobody_and_is_named
+A check that reports no test that passed or failed is red -> test_results_that_cannot_be_read_are_red_with_the_reason
+is green as a whole or not at all -> test_an_own_check_is_green_as_a_whole
+already done? -> test_two_no_ops_in_a_row_ask_whether_it_is_done_already
+goes on from git's conflict markers -> test_unfinished_work_goes_on_from_the_new_tip_with_markers_where_that_conflicts
+the third in a row blocks the task -> test_a_loop_that_is_killed_three_times_in_a_row_blocks_its_task
+unless a person stopped the run -> test_a_persons_interrupts_block_no_task
+a plan may do without checks -> test_a_plan_without_checks_passes_by_its_judge_alone_and_is_weak
+the last one starts clean -> test_an_attempt_goes_on_from_unfinished_work_but_the_last_one_starts_clean
+ask the same question -> test_what_blocks_a_task
+counts attempts from zero again -> test_a_task_that_is_opened_again_begins_at_the_first_rung
+
+# concepts: hooks, branch, final check
+What pre-commit rewrites is part of the commit -> test_what_a_hook_makes_and_stages_is_what_checks_see_and_what_lands
+A message that a hook refuses ends the run with 2 -> test_a_message_that_a_hook_refuses_is_said_before_an_agent_is_paid
+Exactly this commit is checked, and lands -> test_what_is_signed_is_what_the_checks_see
+it starts at the remote's branch of that name -> test_a_branch_that_a_remote_has_begins_there_as_after_git_switch
+After a squash merge its old commits are parked -> test_a_branch_that_was_squashed_begins_again_at_head_and_its_commits_stay
+a run refuses to start, with 2, and during one passes wait -> test_a_branch_that_somebody_has_checked_out_is_refused_at_the_start
+ralph marks the task again -> test_a_pass_that_an_old_buffer_takes_back_at_night_is_marked_again
+with another title its attempts count from zero -> test_a_changed_title_and_another_task_start_from_zero
+a clone of the branch passes them -> test_a_task_from_init_to_a_green_clone
+A run that is cut short leaves this to the next one -> test_a_run_that_was_cut_short_leaves_its_final_check_due
+the second time it is blocked as conflicting -> test_a_pass_that_is_broken_a_second_time_is_left_to_a_person
+no task loses its mark, and the run ends with 4 -> test_what_is_green_in_the_room_and_red_in_one_made_anew_sets_nobody_back
+transcripts and logs of the last 50 attempts -> test_the_folder_of_logs_is_ignored_and_holds_the_newest_attempts
+the last 50 for each plan -> test_the_newest_fifty_of_a_plan_are_kept_and_another_plan_s_stay
+
+# the plan
+the planner is asked once more -> test_a_check_that_is_green_before_the_work_is_told_the_planner_once
+the command exits with 4 -> test_open_questions_end_with_4_and_stand_in_the_plan
+While it is not valid, nothing new starts -> test_a_plan_that_breaks_at_night_is_waited_for
+but not during an attempt at that task -> test_a_pass_that_appears_while_its_task_is_worked_is_set_back_and_named
+leaves it out of the final check -> test_identical_checks_run_once_and_a_once_is_not_run_at_the_end
+are restored from the branch -> test_protected_files_are_put_back_as_an_edit_of_the_tree
+is marked (changed tests) -> test_settings_that_only_pretend_to_run_tests_are_marked
+
+# setup
+It runs only in a new checkout -> test_setup_runs_once_for_each_tree_that_a_place_gets_and_with_when_once_for_each_of_its_files
+exit 2, before an agent is paid -> test_red_at_the_start_no_agent_is_paid
+ralph waits and tries again -> test_red_later_on_the_branch_s_own_files_it_is_waited_for
+names the checkout -> test_a_value_that_names_home_names_the_place
+A .venv that setup made is active -> test_what_setup_made_is_active
+but never what an agent changed without an allow -> test_bytes_that_an_agent_changed_are_never_trusted
+Without your own mise trust -> test_what_home_does_not_trust_no_place_trusts
+Checkouts share nothing -> test_places_share_no_cache_of_installed_files_and_no_build_folder
+would test your files instead of the work -> test_what_leads_home_is_refused_by_both
+a path or a module that only your working tree has -> test_what_a_red_check_misses_and_home_has
+is a small number that no other checkout -> test_a_place_has_a_name_and_a_small_number
+Copies are never committed -> test_files_to_carry_over_are_copied_and_never_committed
+leaves these caches there -> test_kept_paths_stay
+
+# a night
+keeps the machine awake -> test_sleep_is_held_off_until_the_run_ends
+the run does not start, or ends with 4 when the report is missing -> test_a_limit_and_a_result_that_does_not_report_what_is_limited_end_the_run
+at least as much as the dearest one -> test_an_attempt_that_is_cut_off_costs_at_least_what_the_dearest_did_and_not_all_that_it_was_allowed
+Once a budget is spent -> test_what_is_used_of_the_limits_and_a_budget_that_is_spent
+When one is reached, it is blocked and the others go on -> test_a_task_with_a_limit_of_its_own_is_blocked_there_and_the_others_go_on
+tasks with other agents go on -> test_a_providers_limit_holds_back_its_own_tasks_and_no_others
+It is never used because work failed -> test_the_fallback_is_not_for_work_that_failed
+if it fails, the run says so and goes on -> test_a_notify_command_that_fails_costs_one_sentence
+
+# agents, isolation, several at once
+reads it from the agent's own events -> test_a_recorded_run
+Three tasks in a row that were denied -> test_one_task_that_is_denied_does_not_end_the_run_and_three_in_a_row_do
+Secrets are removed from the log, prompts and the report -> test_secrets_of_the_environment_stay_out_of_notes_and_prompts
+A command can write to its checkout and to nothing else -> test_home_is_hidden_and_only_the_checkout_can_be_written
+at the next start for what a kill -9 left -> test_what_a_kill_of_everything_left_is_ended_by_the_next_start_or_said
+one runs alone until an attempt has reported its price -> test_several_workers_get_no_less_for_their_money_than_one
+your uncommitted edits stay -> test_edits_of_the_person_are_kept
+is skipped, with 75 -> test_a_branch_with_a_loop_at_work_is_left_alone_and_the_others_land
+removes the checkouts of this repository's plans -> test_the_places_go_and_nothing_else
+only reads, and works during a run -> test_it_only_reads
+"""
+"""Every exit status, every option (one that run has, too, stands there alone) and what
+the documentation promises, word for word; and the test that would be red without it."""
 
 
 def read(document: str) -> str:
@@ -376,25 +377,34 @@ def plain(source: str) -> str:
     return " ".join(re.sub(r"[`*|]", " ", words).split()).replace(" ,", ",")
 
 
-def test_every_promise_is_proved() -> None:
+def proofs() -> dict[str, str]:
+    """The tests by what they prove."""
+    found = {}
+    for line in PROVED.splitlines():
+        promise, arrow, proof = line.partition(" -> ")
+        if arrow:
+            found[promise] = proof
+    return found
+
+
+def test_every_promise_is_kept_by_a_test_that_exists() -> None:
     tests: set[str] = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
         tests |= {*re.findall(r"^def (test_\w+)", path.read_text("utf-8"), re.M)}
-    proofs = {*EXIT_CODES.values(), *OPTIONS.values(), *PROMISES.values()}
-    assert sorted(proofs - tests) == []
-    said = " ".join(plain(read(document)) for document in DOCUMENTS)
-    assert [words for words in PROMISES if words not in said] == []
+    assert sorted({*proofs().values()} - tests) == []
 
 
-def test_no_exit_code_and_no_option_goes_unproved() -> None:
-    assert sorted(EXIT_CODES) == sorted(map(int, Exit))
+def test_what_is_promised_stands_in_the_documentation_or_in_the_code() -> None:
+    there = {f"exit {int(code)}" for code in Exit}
     of_run = {option.opts[-1] for option in make_docs.options(COMMANDS["run"])}
-    there = {f"run {option}" for option in of_run}
     for name, command in COMMANDS.items():
         for option in make_docs.options(command):
-            if option.opts[-1] not in of_run:
+            if name == "run" or option.opts[-1] not in of_run:
                 there.add(f"{name} {option.opts[-1]}")
-    assert {*OPTIONS} == there
+    assert sorted(there - proofs().keys()) == []
+    said = " ".join(plain(read(document)) for document in DOCUMENTS)
+    gone = [words for words in proofs() if words not in there and words not in said]
+    assert gone == []
 
 
 # ---------------------------------------------------------------- tables and examples

@@ -5,14 +5,13 @@ from __future__ import annotations
 import http.server
 import json
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -24,22 +23,16 @@ WORK = "P(f'{task}.txt').touch()"
 def block(document: str, words: str) -> str:
     """The shell block of docs/`document` that holds `words`."""
     source = (ROOT / "docs" / document).read_text("utf-8")
-    (found,) = [
-        code
-        for code in re.findall(r"```sh\n(.*?)```", source, re.DOTALL)
-        if words in code
-    ]
+    blocks = re.findall(r"```sh\n(.*?)```", source, re.DOTALL)
+    (found,) = [code for code in blocks if words in code]
     return str(found)
 
 
 def line(document: str, words: str) -> str:
     """The indented line of docs/`document` that holds `words`."""
     source = (ROOT / "docs" / document).read_text("utf-8")
-    (found,) = [
-        code
-        for code in re.findall(r"^    (.*)$", source, re.MULTILINE)
-        if words in code
-    ]
+    lines = re.findall(r"^    (.*)$", source, re.MULTILINE)
+    (found,) = [code for code in lines if words in code]
     return str(found)
 
 
@@ -48,25 +41,33 @@ def shell(
 ) -> subprocess.CompletedProcess[str]:
     """`script` as a person would run it, with `ralph` on the PATH; each run has the
     `agent`, if one is given."""
-    path = repo.outside / "bin"
-    path.mkdir(exist_ok=True)
-    words = shlex.join(["--no-awake", *(["--agent", agent] if agent else [])])
-    (path / "ralph").write_text(
-        f'#!/bin/sh\n[ "$1" != run ] || {{ shift; set -- run {words} "$@"; }}\n'
+    options = "--no-awake"
+    if agent:
+        options += f" --agent '{agent}'"
+    folder = repo.outside / "bin"
+    folder.mkdir(exist_ok=True)
+    program = folder / "ralph"
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" != run ] || {{ shift; set -- run {options} "$@"; }}\n'
         f'exec {sys.executable} -m ralph "$@"\n'
     )
-    (path / "ralph").chmod(0o755)
+    program.chmod(0o755)
+    path = {"PATH": f"{folder}:{repo.env['PATH']}"}
     return subprocess.run(
-        ["/bin/sh", "-c", script], cwd=repo.path, timeout=120, capture_output=True, text=True,
-        env={**repo.env, "PATH": f"{path}:{repo.env['PATH']}", **env}, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        ["/bin/sh", "-c", script],
+        cwd=repo.path,
+        env={**repo.env, **path, **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 def needs(*tools: str) -> pytest.MarkDecorator:
     missing = [tool for tool in tools if shutil.which(tool) is None]
-    return pytest.mark.skipif(
-        bool(missing), reason=f"not installed here: {', '.join(missing)}"
-    )
+    reason = f"not installed here: {', '.join(missing)}"
+    return pytest.mark.skipif(bool(missing), reason=reason)
 
 
 # ---------------------------------------------------------------- examples/check-page.sh
@@ -79,12 +80,14 @@ def test_a_check_that_starts_and_stops_its_own_server(repo: Repo) -> None:
     repo.plan({"checks": ["sh checks/page.sh"]}, protect=["checks/**"])
     repo.commit("plan")
     red = shell(repo, "sh checks/page.sh")
-    assert red.returncode == 1 and red.stdout.startswith("no price on the page:")
-    agent = repo.agent(
-        "P('public/index.html').write_text('<h1>Shop</h1> Price: 19.90')"
-    )
+    assert red.returncode == 1
+    assert red.stdout.startswith("no price on the page:")
+    page = "<h1>Shop</h1> Price: 19.90"
+    agent = repo.agent(f"P('public/index.html').write_text('{page}')")
     assert repo.run(agent)[0] == 0
-    assert repo.passed() == ["T1"] and not repo.records("verdict")[0].get("weak")
+    assert repo.passed() == ["T1"]
+    (verdict,) = repo.records("verdict")
+    assert not verdict.get("weak")
     assert repo.alive() == []
 
 
@@ -95,36 +98,33 @@ def test_the_refs_that_keep_work_and_the_way_back(repo: Repo) -> None:
     """After a failed attempt its files, which had not to wait for the room; once the
     task is blocked a commit, which can be brought back."""
     page = (ROOT / "docs" / "concepts.md").read_text("utf-8")
-    listed = {
-        name: re.escape(name)
-        for name in re.findall(r"^- `(refs/ralph/\S+)`", page, re.MULTILINE)
-    }
-    forms = [
-        re.compile(re.sub("<[a-z]+>", "[^/]+", form) + "$") for form in listed.values()
-    ]
-    assert len(forms) == 4
+    forms = []
+    for form in re.findall(r"^- `(refs/ralph/\S+)`", page, re.MULTILINE):
+        forms.append(re.sub("<[a-z]+>", "[^/]+", form))
+    work, attempt, candidate, parked = forms
+
+    def refs(form: str) -> list[str]:
+        """Those of one form, after a look that there are no others."""
+        there = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph").split()
+        for ref in there:
+            assert re.fullmatch("|".join(forms), ref)
+        return [ref for ref in there if re.fullmatch(form, ref)]
+
     repo.plan({"id": "US-003", "checks": ["test -f answer"]}, limits={"attempts": 2})
     repo.commit("plan")
     agent = repo.agent(
         "P('half').touch()\nif 'price table' in prompt: P('answer').touch()"
     )
     assert repo.run(agent, "--once")[0] == 3
-    refs = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph").split()
-    assert [bool([ref for ref in refs if form.match(ref)]) for form in forms] == [
-        True,
-        False,
-        True,
-        False,
-    ]
+    assert refs(work) and refs(candidate)
+    assert not refs(attempt) and not refs(parked)
     assert repo.run(agent)[0] == 4
-    refs = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph").split()
-    assert [ref for ref in refs if not any(form.match(ref) for form in forms)] == []
-    parked = max(ref for ref in refs if forms[3].match(ref))
+    newest = max(refs(parked))
 
-    assert parked in shell(repo, line("concepts.md", "for-each-ref")).stdout
+    assert newest in shell(repo, line("concepts.md", "for-each-ref")).stdout
     repo.git("switch", "-q", "-c", "look")
-    told = line("concepts.md", "git cherry-pick")
-    assert shell(repo, re.sub(r"refs/\S+", parked, told)).returncode == 0
+    pick = re.sub(r"refs/\S+", newest, line("concepts.md", "git cherry-pick"))
+    assert shell(repo, pick).returncode == 0
     assert (repo.path / "half").exists()
     assert shell(repo, line("concepts.md", "ralph retry")).returncode == 0
     assert repo.run(agent)[0] == 0
@@ -138,143 +138,123 @@ def test_a_plan_is_changed_by_commands(repo: Repo) -> None:
     for words in ("ralph add", "ralph tell US-003", "ralph tell 'no new"):
         done = shell(repo, line("plan.md", words))
         assert done.returncode == 0, done.stderr
-    plan = json.loads((repo.path / "prd.json").read_text())
-    tasks = plan[next(key for key in ("userStories", "tasks") if key in plan)]
-    assert "src/prices.py" in str(tasks[0]["notes"]) and "no new dependencies" in str(
-        plan["notes"]
-    )
-    assert tasks[1]["checks"] == ["npm test -- sort"]
-    assert tasks[1]["acceptanceCriteria"] == ["EUR before USD"]
+    plan = json.loads(repo.read("prd.json"))
+    first, added = plan.get("userStories") or plan["tasks"]
+    assert "src/prices.py" in str(first["notes"])
+    assert "no new dependencies" in str(plan["notes"])
+    assert added["checks"] == ["npm test -- sort"]
+    assert added["acceptanceCriteria"] == ["EUR before USD"]
 
 
 # ---------------------------------------------------------------- docs/setup.md
 
 
 def test_ignored_files_are_copied_where_worktreeinclude_names_them(repo: Repo) -> None:
-    page = (
-        (ROOT / "docs" / "setup.md")
-        .read_text("utf-8")
-        .partition("## `.worktreeinclude`")[2]
-    )
-    repo.write(
-        ".worktreeinclude",
-        "\n".join(re.findall(r"^    (.*)$", page, re.MULTILINE)) + "\n",
-    )
+    page = (ROOT / "docs" / "setup.md").read_text("utf-8")
+    shown = page.partition("## `.worktreeinclude`")[2]
+    patterns = re.findall(r"^    (.*)$", shown, re.MULTILINE)
+    repo.write(".worktreeinclude", "\n".join(patterns))
     repo.write(".gitignore", ".env\n.claude/\n*.log\n")
     for name in (".env", ".claude/settings.local.json", "own.log"):
         repo.write(name, "secret\n")
-    checks = [
-        "test -f .env",
-        "test -f .claude/settings.local.json",
-        "test ! -e own.log",
-        "test -f T1.txt",
-    ]
-    repo.plan({"checks": checks})
+    copied = "test -f .env && test -f .claude/settings.local.json"
+    checks = [copied, "test ! -e own.log", "test -f T1.txt"]
+    repo.plan({"checks": checks}, branchName="ralph/shop")
     repo.commit("plan")
     assert repo.run(repo.agent(WORK))[0] == 0
-    branch = repo.git(
-        "for-each-ref", "--format=%(refname:short)", "refs/heads/ralph"
-    ).strip()
-    assert repo.git("diff", "--name-only", "main", branch).split() == ["T1.txt"]
+    assert repo.git("diff", "--name-only", "main", "ralph/shop") == "T1.txt\n"
 
 
 # ---------------------------------------------------------------- docs/night.md
 
 
-class Hook(http.server.BaseHTTPRequestHandler):
-    """A webhook that keeps the path and the body of what it is sent."""
+@dataclass
+class Hook:
+    """A webhook: where it listens, and the paths and bodies of what it was sent."""
 
-    got: ClassVar[list[tuple[str, str]]]
-
-    def do_POST(self) -> None:
-        self.got.append(
-            (self.path, self.rfile.read(int(self.headers["Content-Length"])).decode())
-        )
-        self.send_response(204)
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        pass
+    address: str
+    got: list[tuple[str, str]] = field(default_factory=list)
 
 
 @pytest.fixture
-def hook() -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Where it listens, and what it got."""
+def hook() -> Iterator[Hook]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            length = int(self.headers["Content-Length"])
+            listening.got.append((self.path, self.rfile.read(length).decode()))
+            self.send_response(204)
+            self.end_headers()
 
-    class Mine(Hook):
-        got: ClassVar[list[tuple[str, str]]] = []
+        def log_message(self, *_: Any) -> None:
+            pass
 
-    server = http.server.HTTPServer(("127.0.0.1", 0), Mine)
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    listening = Hook(f"http://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", Mine.got
+    yield listening
     server.shutdown()
     thread.join()
     server.server_close()
 
 
-SAID = "p: stopped: every task passes, and all checks are green | 1 of 1 passed"
+PROJECT = "a <!channel> $(touch x) 'b' \"c\" p"
+"""A name that shells and pages take for something else."""
+ENDED = "stopped: every task passes, and all checks are green | 1 of 1 passed"
 
 
-def told(repo: Repo, recipe: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """A run of one task that passes, with this recipe; its project has a name that
-    shells and pages take for something else."""
-    repo.plan(
-        {"checks": ["test -f T1.txt"]}, project="a <!channel> $(touch x) 'b' \"c\" p"
-    )
-    done = shell(repo, recipe, agent=repo.agent(WORK), **env)
-    assert done.returncode == 0 and "! --notify" not in done.stdout, (
-        done.stdout + done.stderr
-    )
+def run_with(repo: Repo, command: str) -> None:
+    """A run of one task that passes, with a `--notify` of the docs."""
+    repo.plan({"checks": ["test -f T1.txt"]}, project=PROJECT)
+    done = shell(repo, command, agent=repo.agent(WORK))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "! --notify" not in done.stdout
     assert not (repo.path / "x").exists()
-    return done
 
 
 @needs("curl", "jq")
-def test_a_phone_is_told(repo: Repo, hook: tuple[str, list[tuple[str, str]]]) -> None:
-    where, got = hook
-    told(repo, line("night.md", "https://ntfy.sh").replace("https://ntfy.sh", where))
-    asked, body = got[-1]  # it was told of the pass first
-    assert asked == "/ralph-x7Qw2k9"
-    assert body == f"a <!channel> $(touch x) 'b' \"c\" {SAID}\n"
+def test_a_phone_is_told(repo: Repo, hook: Hook) -> None:
+    command = line("night.md", "https://ntfy.sh")
+    run_with(repo, command.replace("https://ntfy.sh", hook.address))
+    assert len(hook.got) == 2  # of the pass, and of the end
+    assert hook.got[1] == ("/ralph-x7Qw2k9", f"{PROJECT}: {ENDED}\n")
 
 
 @needs("curl", "jq")
 @pytest.mark.parametrize("chat", ["Slack", "Discord"])
-def test_a_chat_is_told(
-    repo: Repo, hook: tuple[str, list[tuple[str, str]]], chat: str
-) -> None:
-    where, got = hook
+def test_a_chat_is_told(repo: Repo, hook: Hook, chat: str) -> None:
     script = (ROOT / "examples/notify-chat.sh").read_text()
-    script = script.replace("https://hooks.slack.com", where)
-    name, fields = "a !channel", {"text"}
+    script = script.replace("https://hooks.slack.com", hook.address)
+    (for_discord,) = re.findall(r"Discord: (.*)", script)
     if chat == "Discord":
-        (other,) = re.findall(r"Discord: (.*)", script)
-        script = re.sub("message=.*", lambda _: f"message='{other}'", script)
-        name, fields = "a <!channel>", {"content", "allowed_mentions"}
+        script = re.sub("message=.*", lambda _: f"message='{for_discord}'", script)
     repo.write("notify-chat.sh", script)
-    told(repo, line("night.md", "notify-chat.sh"))
-    asked, body = got[-1]  # it was told of the pass first
+    run_with(repo, line("night.md", "notify-chat.sh"))
+    path, body = hook.got[1]
+    assert path == "/services/T0/B0/x"
     sent = json.loads(body)
-    words = sent.get("text") or sent["content"]
-    assert asked == "/services/T0/B0/x" and set(sent) == fields
-    assert " ".join(words.split()) == f"{name} $(touch x) 'b' \"c\" {SAID}"
+    if chat == "Slack":
+        assert [*sent] == ["text"]
+        assert "a !channel $(touch x)" in " ".join(sent["text"].split())
+    else:
+        assert {*sent} == {"content", "allowed_mentions"}
+        assert sent["content"] == f"{PROJECT}: {ENDED}"
 
 
 @needs("jq")
 @pytest.mark.parametrize("tool", ["notify-send", "osascript"])
 def test_the_desktop_is_told(repo: Repo, tool: str) -> None:
     repo.tool(tool, f'printf "%s\\n" "$@" > {repo.outside / "shown"}')
-    told(repo, line("night.md", f"'{tool} "))
-    *_, shown = repo.read("../shown").splitlines()
-    assert shown == f"a <!channel> $(touch x) 'b' \"c\" {SAID}"
+    run_with(repo, line("night.md", f"'{tool} "))
+    assert repo.read("../shown").splitlines()[-1] == f"{PROJECT}: {ENDED}"
 
 
 @needs("jq")
 def test_a_file_is_told_of_every_event(repo: Repo) -> None:
-    told(repo, line("night.md", "news.txt"))
+    run_with(repo, line("night.md", "news.txt"))
     first, last = repo.read("news.txt").splitlines()
-    assert first.endswith("p: T1 passed | 1 of 1 passed") and last.endswith(SAID)
+    assert first == f"{PROJECT}: T1 passed | 1 of 1 passed"
+    assert last == f"{PROJECT}: {ENDED}"
 
 
 @needs("jq")
@@ -285,31 +265,24 @@ def test_a_mail_is_sent(repo: Repo) -> None:
     repo.tool("mail", f'(echo "$*"; cat) >> {repo.outside / "sent"}')
     agent = repo.agent("said('blocked on', 'Which format?')\nP('x').touch()")
     assert shell(repo, "ralph run --notify 'sh told.sh'", agent=agent).returncode == 4
-    sent = (repo.outside / "sent").read_text()
+    sent = repo.read("../sent")
     assert "-s p: T1 blocked: 1 failed attempt" in sent
-    assert re.search(
-        r"-s p: stopped: 1 left, and a person is needed: .* you@example.org\n", sent
-    )
-    assert "T1 task 1\n  1 failed attempt" in sent and "  Which format?\n" in sent
+    assert "-s p: stopped: 1 left, and a person is needed: " in sent
+    assert "you@example.org\n" in sent
+    assert "T1 task 1\n  1 failed attempt" in sent
+    assert "  Which format?\n" in sent
 
 
 @needs("jq")
 def test_the_first_block_ends_the_run(repo: Repo) -> None:
-    repo.plan(
-        {"checks": ["false"]}, {"checks": ["test -f T2.txt"]}, limits={"attempts": 1}
-    )
+    other = {"checks": ["test -f T2.txt"]}
+    repo.plan({"checks": ["false"]}, other, limits={"attempts": 1})
     command = line("night.md", "= blocked ]")
     assert shell(repo, command, agent=repo.agent(WORK)).returncode == 3
     assert repo.verdicts() == ["T1 failed"]
 
 
 # ---------------------------------------------------------------- docs/many.md
-
-
-def summaries(folder: Path, pattern: str) -> dict[str, dict[str, Any]]:
-    return {
-        path.stem: json.loads(path.read_text()) for path in sorted(folder.glob(pattern))
-    }
 
 
 def test_an_evening_with_three_plans_and_a_morning_with_one_command(repo: Repo) -> None:
@@ -322,32 +295,17 @@ def test_an_evening_with_three_plans_and_a_morning_with_one_command(repo: Repo) 
             plan["checks"] = ["test ! -e prices.txt || test ! -e stock.txt"]
         repo.write(f"plans/{name}/prd.json", json.dumps(plan))
     repo.commit("plans")
-    done = shell(
-        repo,
-        block("many.md", "for plan in prices search stock"),
-        agent=repo.agent(WORK),
-    )
+    evening = block("many.md", "for plan in prices search stock")
+    done = shell(repo, evening, agent=repo.agent(WORK))
     assert done.returncode == 0, done.stderr
-    found = summaries(repo.outside, "*.json")
-    assert {name: told["exit"] for name, told in found.items()} == {
-        "prices": 0,
-        "search": 0,
-        "stock": 0,
-    }
-    done = shell(
-        repo,
-        "set -x; "
-        + block("many.md", "ralph land").replace("ralph clean", "echo $?; ralph clean"),
-    )
-    said = done.stdout
-    assert "! ralph/stock did not land on main: " in said and "\n4\n" in said, (
-        said + done.stderr
-    )
+    for name in ("prices", "search", "stock"):
+        assert json.loads(repo.read(f"../{name}.json"))["exit"] == 0
+    morning = block("many.md", "ralph land")
+    said = shell(repo, morning.replace("ralph clean", "echo $?; ralph clean")).stdout
+    assert "! ralph/stock did not land on main: " in said
+    assert "\n4\n" in said
     assert said.count("removed ") == 3
-    assert sorted(path.name for path in repo.path.glob("*.txt")) == [
-        "a.txt",
-        "prices.txt",
-        "search.txt",
-    ]
+    landed = sorted(path.name for path in repo.path.glob("*.txt"))
+    assert landed == ["a.txt", "prices.txt", "search.txt"]
     subjects = repo.git("log", "--first-parent", "--format=%s").splitlines()
     assert subjects == ["Merge branch 'ralph/search'", "prices: t", "plans", "start"]
