@@ -12,8 +12,8 @@ import pytest
 from _ralph.model import Setup
 from tests.checks.test_room import prepared
 from tests.conftest import Repo, within
+from tests.git.support import head, listing, on_disk
 from tests.git.test_branch import work_on
-from tests.git.test_workspace import head, listing, on_disk
 from tests.scripts import NEVER_STUCK
 
 MAKES = "(OUT / 'paid').open('a').write(task + '\\n'); P(f'{task}.txt').write_text('good\\n')\n"

@@ -17,8 +17,8 @@ from _ralph.loop.loop import Loop
 from _ralph.loop.start import look
 from _ralph.state.options import Options
 from tests.conftest import Repo
+from tests.git.support import head
 from tests.git.test_branch import work_on
-from tests.git.test_workspace import head
 from tests.scripts import MAKES, own
 
 

@@ -17,8 +17,7 @@ from _ralph.checks.room import Room
 from _ralph.model import Check, Setup
 from _ralph.state.layout import logs_folder
 from tests.conftest import Repo, sample
-from tests.git.test_branch import work_on
-from tests.git.test_workspace import (
+from tests.git.support import (
     head,
     leave_filter,
     listing,
@@ -27,6 +26,7 @@ from tests.git.test_workspace import (
     seen,
     with_lib,
 )
+from tests.git.test_branch import work_on
 
 SETUP = "mkdir -p deps && echo one >> deps/made && echo x >> ../setups"
 

@@ -21,8 +21,8 @@ from _ralph.errors import SetupFailed
 from _ralph.git import checkout
 from _ralph.model import Check, Setup
 from tests.conftest import Repo, within
+from tests.git.support import head, places_of
 from tests.git.test_branch import work_on
-from tests.git.test_workspace import head, places_of
 
 
 class Runs:

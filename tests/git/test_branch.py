@@ -8,7 +8,6 @@ import shutil
 import signal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -16,9 +15,9 @@ from _ralph.errors import BadInput, NeedsPerson, StopNow
 from _ralph.git import branch as branching
 from _ralph.git import git as git_module
 from _ralph.git.branch import Branch, Moved
-from _ralph.git.git import Done, Git
+from _ralph.git.git import Git
 from tests.conftest import Repo
-from tests.git.test_workspace import head, listing
+from tests.git.support import head, listing
 
 
 def branch_of(repo: Repo, name: str = "ralph/p") -> Branch:
@@ -245,19 +244,6 @@ def test_a_branch_that_somebody_moved_is_not_moved_back(
     assert branch.tip() == theirs
 
 
-def test_a_landing_without_compare_and_swap_is_caught(
-    repo: Repo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = Git.run
-
-    def blind(git: Git, *words: str, **given: Any) -> Done:
-        return real(git, *(words[:-1] if words[0] == "update-ref" else words), **given)
-
-    monkeypatch.setattr(Git, "run", blind)
-    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        test_a_branch_that_somebody_moved_is_not_moved_back(repo, False)
-
-
 @pytest.mark.parametrize(
     "where", ["home", "a linked worktree", "a worktree whose folder is gone"]
 )
@@ -378,27 +364,3 @@ def test_the_newest_fifty_of_a_plan_are_kept_and_another_plan_s_stay(
         "other/theirs",
         *(f"plan/{number:04}-T1" for number in range(3, 53)),
     ]
-
-
-# ---------------------------------------------------------------- a whole run
-
-
-def test_what_a_blocked_task_s_every_way_came_to_is_parked(repo: Repo) -> None:
-    """The last attempt starts clean: the work before it is kept, and its own is,
-    too."""
-    repo.plan({"checks": ["test -f T1.txt"]}, limits={"attempts": 3})
-    agent = repo.agent(
-        "(OUT / f'prompt{attempt}').write_text(prompt); P(f'way{attempt}').touch(); P('seen').write_text(str(sorted(p.name for p in P('.').glob('way*'))))"
-    )
-    assert repo.run(agent)[0] == 4
-    last = repo.records("verdict")[-1]
-    assert repo.git("show", f"{last['parked']}:seen") == "['way3']"
-    (earlier,) = [
-        note.split(" ")[-1]
-        for note in last["notices"]
-        if "earlier work is parked at" in note
-    ]
-    assert repo.git("show", f"{earlier}:seen") == "['way1', 'way2']"
-    prompt = (repo.outside / "prompt3").read_text()
-    assert f"`git show {head(repo, earlier)}`" in prompt and "starts clean" in prompt
-    assert "git show" not in (repo.outside / "prompt2").read_text()

@@ -162,6 +162,25 @@ def test_settings_are_read_once(
     assert git.names("ls-files", "-o", "--exclude-standard", "-z") == ["x.txt"]
 
 
+def test_settings_in_the_environment_are_kept(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As CI has them: a person's own come first, and the frozen files beside them."""
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "url.https://token@x.invalid/.insteadOf")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "https://x.invalid/")
+    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", "'user.name'='Zoe'")
+    monkeypatch.setenv("GIT_AUTHOR_EMAIL", "zoe@example.invalid")
+    monkeypatch.setenv("GIT_INDEX_FILE", "/nowhere")
+    git = Git.at(repo.path)
+    freeze_settings(git, tmp_path)
+    repo.write("x.pyc", "x")
+    assert git.names("ls-files", "-o", "--exclude-standard", "-z") == []
+    assert git("var", "GIT_AUTHOR_IDENT").startswith("Zoe <zoe@example.invalid>")
+    asked = git("ls-remote", "--get-url", "https://x.invalid/a.git")
+    assert asked == "https://token@x.invalid/a.git\n"
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -7,8 +7,8 @@ import pytest
 from _ralph.git.git import Git
 from _ralph.git.merge import merge, still_marked
 from tests.conftest import Repo
+from tests.git.support import head, listing
 from tests.git.test_branch import work_on
-from tests.git.test_workspace import head, listing
 
 Files = dict[str, str]
 

@@ -18,7 +18,7 @@ from _ralph.git.notes import Start, note_setup, noted_setup
 from _ralph.git.throwaway import copy_state
 from _ralph.model import HANDOFF
 from tests.conftest import Repo, sample
-from tests.git.test_workspace import head, place_of, places_of, tree_of, write
+from tests.git.support import head, place_of, places_of, tree_of, write
 
 LF, CRLF, MIXED = (
     b"one\ntwo\nthree\n",
@@ -297,50 +297,6 @@ def test_an_edit_of_the_same_size_in_the_same_second_is_work(repo: Repo) -> None
         path.write_text("1\n")
         os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
     assert len(snapshot.differences(place.git, start.tree, work(place, start))) == 20
-
-
-# What somebody could build instead, and a repository in which it is wrong.
-def from_the_base(self: Checkout, tree: str) -> tuple[str, list[str]]:
-    """No snapshot before the agent: what differs from the tree that was checked out is
-    the work."""
-    if (place_index := str(self.index)) not in TAKEN:
-        TAKEN.add(place_index)
-        return self.git.tree(tree), []
-    return REAL(self, tree)
-
-
-TAKEN: set[str] = set()
-REAL = snapshot.snapshot
-
-
-@pytest.mark.parametrize(
-    "kind", ["setup rewrites it", "setup removes other files", "CRLF stored, text"]
-)
-def test_a_work_that_is_compared_with_the_base_is_caught(
-    repo: Repo, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    monkeypatch.setattr(snapshot, "snapshot", from_the_base)
-    monkeypatch.setattr(snapshot, "_converts", lambda *_: False)
-    TAKEN.clear()
-    with pytest.raises(AssertionError):
-        test_doing_nothing_is_no_work(repo, kind, aged=False)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "CRLF stored, text",
-        "ident, an old one stored",
-        "a filter that only adds",
-        "UTF-16 stored",
-    ],
-)
-def test_a_work_that_asks_no_fresh_checkout_is_caught(
-    repo: Repo, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    monkeypatch.setattr(snapshot, "_converts", lambda *_: False)
-    with pytest.raises(AssertionError):
-        test_doing_nothing_is_no_work(repo, kind, aged=True)
 
 
 def test_what_setup_made_is_not_written_into_the_person_s_repository(

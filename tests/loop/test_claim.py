@@ -29,8 +29,8 @@ from _ralph.state.history import NEVER
 from _ralph.state.layout import new_log
 from _ralph.state.records import AttemptBegan, AttemptEnded, RunBegan
 from tests.conftest import Repo
+from tests.git.support import head, listing
 from tests.git.test_branch import work_on
-from tests.git.test_workspace import head, listing
 from tests.scripts import COUNTS, own, plan, speaker
 
 Opened = Callable[..., Loop]

@@ -20,8 +20,8 @@ from _ralph.model import AgentResult, CheckResult, Outcome, Share, Task, Verdict
 from _ralph.state import edit
 from _ralph.state.records import AttemptEnded, Rechecked, Retried
 from tests.conftest import Repo
+from tests.git.support import head
 from tests.git.test_branch import work_on
-from tests.git.test_workspace import head
 
 Opened = Callable[..., Loop]
 

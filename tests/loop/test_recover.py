@@ -14,8 +14,8 @@ from _ralph.loop.recover import recover
 from _ralph.loop.work import first_snapshot, run_agent
 from _ralph.state.records import AttemptBegan, Stopped
 from tests.conftest import Repo
+from tests.git.support import head, listing
 from tests.git.test_branch import work_on
-from tests.git.test_workspace import head, listing
 from tests.loop.test_claim import begins, claimed
 from tests.scripts import NEVER_STUCK, RESULT, plan, speaker
 

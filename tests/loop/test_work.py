@@ -14,8 +14,8 @@ from _ralph.loop.stages import Begun, Candidate, Examined, Worked
 from _ralph.loop.work import first_snapshot, run_agent, second_snapshot
 from _ralph.model import AgentResult, CheckResult, Outcome, Verdict
 from tests.conftest import Repo
+from tests.git.support import listing
 from tests.git.test_branch import work_on
-from tests.git.test_workspace import FILE, listing
 from tests.loop.test_claim import claimed, ends
 
 Opened = Callable[..., Loop]
@@ -94,8 +94,8 @@ def test_what_setup_did_is_no_work_and_what_an_agent_adds_to_it_is(
         found = worked(loop, again)
     tree = listing(repo, found.left)
     assert tree.keys() - listing(repo, begun.base).keys() == added
-    assert tree["gen/tracked"] == (FILE, "tracked\n")
-    assert tree["a.txt"] == (FILE, "a\nb\n")
+    assert tree["gen/tracked"] == ("100644", "tracked\n")
+    assert tree["a.txt"] == ("100644", "a\nb\n")
 
 
 def test_protected_files_in_unfinished_work_are_the_base_s_again(
@@ -110,7 +110,7 @@ def test_protected_files_in_unfinished_work_are_the_base_s_again(
     again = claimed(loop)
     assert again.left
     found = worked(loop, again)
-    assert listing(repo, found.left)["seen"] == (FILE, "def test(): ...\n")
+    assert listing(repo, found.left)["seen"] == ("100644", "def test(): ...\n")
     assert [*found.restored] == []
 
 

@@ -37,18 +37,18 @@ Paths.workspace = lambda self, worker=1: self.root
 """,
     "home's own git in the workspace": """
 from _ralph import files
-from _ralph.git import throwaway
+from _ralph.checks import places
 def write_git(checkout, *_):
     files.clear(checkout.root / ".git").write_text(f"gitdir: {checkout.home.dir}")
-throwaway.write_git = write_git
+places.write_git = write_git
 """,
     "no protection": """
 from _ralph.loop import work
 work.restore = lambda git, before, after, *_: (after, {}, [])
 """,
     "ignored files go unnamed": """
-from _ralph.git import litter
-litter.ignored_since = lambda *_: []
+from _ralph.loop import examine
+examine.ignored_since = lambda *_: []
 """,
     "no sweep": """
 from _ralph.process import process

@@ -1,0 +1,740 @@
+"""A checkout of ralph's own: whatever was done in it, its files are those of a commit
+again, what it holds becomes a tree, and home is as it was."""
+
+from __future__ import annotations
+
+import copy
+import os
+from pathlib import Path
+
+import pytest
+
+from _ralph import files
+from _ralph.errors import BadInput
+from _ralph.git import checkout as checkouts
+from _ralph.git import snapshot as snapshots
+from _ralph.git.checkout import Checkout, hide, remove_unusable
+from _ralph.git.git import Git, freeze_settings
+from _ralph.git.litter import ignored_since, litter
+from _ralph.git.notes import Start, noted_setup
+from _ralph.git.snapshot import (
+    changes,
+    restore,
+    settle,
+    snapshot,
+    with_work,
+    work,
+)
+from _ralph.git.submodules import copy_of
+from _ralph.git.throwaway import NO_PUSH, copy_state
+from tests.conftest import Repo
+from tests.git.support import (
+    checked_out,
+    head,
+    in_it,
+    leave_filter,
+    listing,
+    on_disk,
+    place_of,
+    places_of,
+    seen,
+    tree_of,
+    with_lib,
+    write,
+)
+
+FILE, LINK, PROGRAM = "100644", "120000", "100755"
+
+
+@pytest.fixture(autouse=True)
+def settings_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """git here reads settings of the test, and one that waits for a FIFO is killed."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    for module in (checkouts, snapshots):
+        monkeypatch.setattr(module, "BULK", 20.0)
+
+
+@pytest.fixture
+def project(repo: Repo) -> Repo:
+    """A few files of every kind that git knows."""
+    repo.write("src/main.py", "print(1)\n")
+    repo.write("src/deep/er/x.txt", "x\n")
+    repo.program("run.sh", "true")
+    (repo.path / "link").symlink_to("src/main.py")
+    repo.write(".gitignore", "*.log\nbuild/\n/kept\n")
+    repo.commit("project")
+    return repo
+
+
+# ---------------------------------------------------------------- checked out again
+
+NESTED = "git init -q {0} && cd {0} && echo inner > inner.txt && git add . && git -c user.name=x -c user.email=x commit -qm x"
+SAME_SIZE = "touch -r a.txt ../then; echo b > a.txt; touch -r ../then a.txt"
+HIDDEN = "git update-index --assume-unchanged a.txt; echo new > a.txt"
+FILTER = "git config filter.x.clean 'echo EVIL'; echo '* filter=x' > .git/info/attributes; echo new > a.txt"
+DEEDS = {
+    "edited": "echo EVIL > a.txt",
+    "edited, same size, times set back": SAME_SIZE,
+    "all deleted": "rm -rf * .g*",
+    "the folder deleted": 'rm -rf "$PWD"',
+    "the folder moved": 'mv "$PWD" ../moved',
+    "mode": "chmod -x run.sh",
+    "new files": "mkdir -p n/e/w; touch new n/e/w/x",
+    "a folder in the place of a file": "rm a.txt; mkdir -p a.txt/x",
+    "a file in the place of a folder": "rm -r src; echo EVIL > src",
+    "a link in the place of a folder": "rm -r src; ln -s ../elsewhere src",
+    "a FIFO that git would read": "rm .gitignore; mkfifo .gitignore src/.gitattributes",
+    "a repository inside": NESTED.format("sub"),
+    "a closed folder": "chmod 0 src",
+    ".git deleted": "rm -rf .git",
+    ".git that leads elsewhere": "rm -rf .git; echo gitdir: /tmp > .git",
+    "files hidden from the index": HIDDEN,
+    "an exclude rule": "echo '*' > .git/info/exclude; touch new",
+    "a filter of its own": FILTER,
+    "history rewritten": "git rm -rq src; git commit -qam x; git gc -q --prune=now",
+    "a lock left": "touch $INDEX.lock",
+}
+
+
+def do(place: Checkout, script: str) -> None:
+    """What an agent does in a place."""
+    in_it(place, "sh", "-c", f"INDEX='{place.index}'; {script}", check=False)
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_whatever_was_done_the_files_are_those_of_the_commit_again(
+    project: Repo, deed: str
+) -> None:
+    elsewhere = project.outside / "places/elsewhere/main.py"
+    elsewhere.parent.mkdir(parents=True)
+    elsewhere.write_text("theirs")
+    before, wanted = seen(project), listing(project, "HEAD")
+    place, tree = checked_out(project), tree_of(project)
+    assert on_disk(place.root) == wanted
+    do(place, DEEDS[deed])
+    remove_unusable(place, tree)
+    place.reset(tree)
+    assert settle(place, tree) == tree
+    places_of(project).add_git_and_settings(place, head(project))
+    assert on_disk(place.root) == wanted
+    assert in_it(place, "git", "status", "--porcelain") == ""
+    assert elsewhere.read_text() == "theirs"
+    assert seen(project) == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "left"), [("-ffd", ["a.log", "build/x", "kept"]), ("-ffdx", [])]
+)
+def test_what_git_ignores_stays_where_it_may(
+    project: Repo, flags: str, left: list[str]
+) -> None:
+    place = checked_out(project)
+    for name in ("a.log", "build/x", "kept", "new.txt"):
+        write(place, name)
+    place.clean(head(project), flags)
+    assert sorted(on_disk(place.root).keys() - listing(project, "HEAD").keys()) == left
+
+
+def test_a_place_goes_from_one_commit_to_another(project: Repo) -> None:
+    place, first = place_of(project), head(project)
+    place.open()
+    # as a first checkout leaves it that was killed
+    place.index.with_name(f"{place.index.name}.lock").write_bytes(b"DIRC")
+    place.reset(first)
+    project.git("rm", "-rq", "src")
+    project.write("src", "a file now\n")
+    project.commit("another")
+    for commit in (head(project), first, tree_of(project)):
+        place.reset(commit)
+        assert on_disk(place.root) == listing(project, commit)
+
+
+@pytest.mark.parametrize("which", ["root", "parent"])
+def test_a_link_in_the_place_of_a_place_is_not_followed(
+    project: Repo, which: str
+) -> None:
+    place, target = checked_out(project), project.outside / "target"
+    target.mkdir()
+    (target / "precious").write_text("theirs")
+    link = place.root if which == "root" else place.root.parent
+    files.clear(link)
+    link.symlink_to(target)
+    place.reset(head(project))
+    assert os.listdir(target) == ["precious"]
+    assert on_disk(place.root) == listing(project, "HEAD")
+    assert place.root.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_place_that_git_cannot_read_is_made_anew(project: Repo) -> None:
+    place = checked_out(project)
+    place.index.write_bytes(b"garbage")
+    assert place.reset(head(project)) is True
+    assert snapshot(place, head(project)) == (tree_of(project), [])
+
+
+def test_a_filter_may_take_long_in_a_checkout(
+    project: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of LFS does, which downloads files."""
+    project.write(".gitattributes", "*.big filter=slow\n")
+    project.write("a.big", "all of it\n")
+    project.commit("a large file")
+    project.git("config", "filter.slow.smudge", "sleep 1; cat")
+    monkeypatch.setattr(checkouts, "BULK", 0.5)
+    assert (checked_out(project).root / "a.big").read_text() == "all of it\n"
+
+
+def test_a_filter_that_is_not_installed_is_named(project: Repo) -> None:
+    project.write(".gitattributes", "*.bin filter=lfs\n")
+    project.write("a.bin", "pointer\n")
+    project.commit("a large file")
+    project.git("config", "filter.lfs.process", "no-such-lfs filter-process")
+    project.git("config", "filter.lfs.required", "true")
+    with pytest.raises(BadInput, match="git needs no-such-lfs, a filter of this"):
+        checked_out(project)
+
+
+@pytest.mark.parametrize(
+    "name", ["made", "[id].ts", "a*?", "\\x", " of two ", "#1", "!"]
+)
+def test_a_reset_keeps_what_setup_made_whatever_its_name(
+    project: Repo, name: str
+) -> None:
+    place = place_of(project)
+    place.reset(tree_of(project))
+    write(place, name)
+    assert place.untracked() == [name]
+    hide(place, [name])
+    write(place, "left")
+    place.reset(tree_of(project))
+    assert settle(place, tree_of(project)) == tree_of(project)
+    assert (place.root / name).exists() and not (place.root / "left").exists()
+
+
+@pytest.mark.parametrize(("note", "made"), [
+    ('{"stamp": "x", "made": {"a": null}}', ["a"]), ('{"stamp": "x", "made": 5}', []),
+    ("[]", []), ("[" * 100_000, []), ("{", []),
+])  # fmt: skip
+def test_a_note_of_setup_is_read_whoever_wrote_it(
+    repo: Repo, note: str, made: list[str]
+) -> None:
+    place = place_of(repo)
+    files.make_way(place.beside("setup"))
+    place.index.parent.mkdir(parents=True)
+    place.beside("setup").write_text(note)
+    assert [*noted_setup(place)[1]] == made
+
+
+# ---------------------------------------------------------------- work
+
+# What is done, how the tree differs from the commit's, and a word of what is said.
+Wanted = dict[str, tuple[str, str] | None]
+NEW: Wanted = {"a.txt": (FILE, "new\n")}
+IN: Wanted = {"sub/inner.txt": (FILE, "inner\n")}
+WORK: dict[str, tuple[str, Wanted, str]] = {
+    "edited, same size, times set back": (SAME_SIZE, {"a.txt": (FILE, "b\n")}, ""),
+    "new": ("mkdir n; echo new > n/w", {"n/w": (FILE, "new\n")}, ""),
+    "deleted": ("rm a.txt", {"a.txt": None}, ""),
+    "a program": ("chmod +x a.txt", {"a.txt": (PROGRAM, "a\n")}, ""),
+    "a link": ("ln -s a.txt out", {"out": (LINK, "a.txt")}, ""),
+    "a file for a folder": ("rm -r src; echo new > src", {"src": (FILE, "new\n"), "src/main.py": None, "src/deep/er/x.txt": None}, ""),
+    "a strange name": ("echo new > '-x :(top)*\n\"é'", {"-x :(top)*\n\"é": (FILE, "new\n")}, ""),
+    "ignored": ("mkdir build; touch x.log build/x", {}, ""),
+    "ignored no more": ("echo build/ > .gitignore; echo new > x.log", {".gitignore": (FILE, "build/\n"), "x.log": (FILE, "new\n")}, ""),
+    "a FIFO": ("mkfifo src/fifo", {}, "git cannot add src/fifo; it was removed"),
+    "a FIFO that git would read": ("rm .gitignore; mkfifo .gitignore", {".gitignore": None}, "git cannot add .gitignore"),
+    "a repository inside": (NESTED.format("sub"), IN, "sub was a git repository of its own; its files are part of the work"),
+    "a repository named .GIT": (f"({NESTED.format('sub')}); mv sub/.git sub/.GIT", IN, "sub was a git repository"),
+    "a repository in an ignored folder": (f"mkdir build; {NESTED.format('build/sub')}", {}, ""),
+    "a closed folder": ("mkdir n; echo new > n/x; chmod 0 n", {"n/x": (FILE, "new\n")}, ""),
+    "hidden from the index": (HIDDEN, NEW, ""),
+    "hidden by its own exclude rules": ("echo '*' > .git/info/exclude; echo new > a.txt", NEW, ""),
+    "a filter of its own": (FILTER, NEW, ""),
+    "committed": ("echo new > a.txt; git commit -qam mine", NEW, ""),
+    "stashed": ("echo new > a.txt; git stash -q", {}, ""),
+    "another branch": ("git switch -qc other; echo new > a.txt", NEW, ""),
+    "its .git deleted": ("rm -rf .git; echo new > a.txt", NEW, ""),
+    "objects pruned": ("echo new > a.txt; git add -A; rm -rf .git/objects", NEW, ""),
+}  # fmt: skip
+
+
+def begun(repo: Repo, place: Checkout) -> Start:
+    """A place with the files of HEAD, as an agent finds it."""
+    tree = tree_of(repo)
+    place.reset(tree)
+    places_of(repo).add_git_and_settings(place, head(repo))
+    hide(place, [])
+    return Start("x", tree, snapshot(place, tree)[0])
+
+
+def left_in(place: Checkout, start: Start) -> tuple[str, list[str]]:
+    """The tree that an agent left, and what is said."""
+    removed = remove_unusable(place, start.tree)
+    after, said = snapshot(place, start.tree)
+    found = work(place, start.tree, start.snapshot, after)
+    names, lines = litter(place, start.tree, found)
+    kept = {name: pair for name, pair in found.items() if name not in names}
+    tree = with_work(place, start.tree, start.snapshot, after, kept)
+    return tree, [*removed, *said, *lines]
+
+
+def taken(repo: Repo, script: str) -> tuple[Wanted, list[str]]:
+    """What becomes of a piece of work: how it differs from HEAD, and what is said."""
+    place = place_of(repo)
+    start = begun(repo, place)
+    do(place, script)
+    tree, said = left_in(place, start)
+    base, found = listing(repo, "HEAD"), listing(repo, tree)
+    changed = {}
+    for name in base.keys() | found.keys():
+        if base.get(name) != found.get(name):
+            changed[name] = found.get(name)
+    return changed, said
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_a_snapshot_is_what_stands_there_and_git_does_not_ignore(
+    project: Repo, name: str
+) -> None:
+    script, wanted, word = WORK[name]
+    before = seen(project)
+    found, said = taken(project, script)
+    assert found == wanted
+    assert len(said) == bool(word) and word in "".join(said)
+    assert seen(project) == before
+
+
+def test_copies_of_the_plan_are_read_and_are_no_part_of_the_work(project: Repo) -> None:
+    project.plan({})
+    project.commit("a tracked plan")
+    project.write("progress.txt", "notes\n")
+    place = checked_out(project, "prd.json", "progress.txt", "AGENTS.md")
+    project.write("prd.json", '{"newer": 1}')
+    (project.outside / "theirs").write_text("theirs")
+    files.clear(place.root / "prd.json").symlink_to(project.outside / "theirs")
+    copies = copy_state(place)
+    assert copies == {"prd.json": b'{"newer": 1}', "progress.txt": b"notes\n"}
+    assert on_disk(place.root)["prd.json"][1] == '{"newer": 1}'
+    for name in ("prd.json", "progress.txt", "AGENTS.md", ".ralph-handoff.md"):
+        write(place, name, "EVIL")
+    write(place, "new.txt")
+    tree, _ = snapshot(place, head(project))
+    assert changes(place.home, head(project), tree)[0] == ["new.txt"]
+    assert project.read("prd.json") == '{"newer": 1}'
+    assert (project.outside / "theirs").read_text() == "theirs"
+
+
+def test_a_copy_of_the_plan_behind_a_link_keeps_no_work_out(project: Repo) -> None:
+    project.write("plans/prd.json", "{}")
+    place = checked_out(project, "plans/prd.json")
+    (place.root / "plans").symlink_to("src")
+    write(place, "new.txt")
+    tree, said = snapshot(place, head(project))
+    assert changes(place.home, head(project), tree)[0] == ["new.txt", "plans"]
+    assert said == []
+
+
+def test_a_person_s_settings_are_read_once_and_what_tools_leave_is_no_work(
+    project: Repo, tmp_path: Path
+) -> None:
+    project.write("tracked.egg-info/x", "theirs\n")
+    project.git("add", "-f", "tracked.egg-info")
+    project.git("commit", "-qm", "tracked all the same")
+    ignore, config = tmp_path / "ignore", tmp_path / "gitconfig"
+    ignore.write_text("*.mine\n")
+    config.write_text(f"[core]\n\texcludesFile = {ignore}\n")
+    place = place_of(project)
+    place.index.parent.mkdir(parents=True)
+    freeze_settings(place.home, place.index.parent)
+    start = begun(project, place)
+    ignore.write_text("*\n")
+    config.write_text("[core]\n\texcludesFile = /dev/null\n\tworktree = /nowhere\n")
+    for name in ("src/__pycache__/m.pyc", "node_modules/x.js", ".DS_Store", "x.mine"):
+        write(place, name)
+    write(place, "tracked.egg-info/x")
+    write(place, "src/new.py")
+    tree, _ = left_in(place, start)
+    found = changes(place.home, head(project), tree)[0]
+    assert found == ["src/new.py", "tracked.egg-info/x"]
+
+
+def test_a_snapshot_is_made_again_where_gc_took_what_only_the_index_named(
+    project: Repo,
+) -> None:
+    place = checked_out(project)
+    write(place, "x.txt", "new\n")
+    os.utime(place.root / "x.txt", (0, 0))  # else git would read it again anyway
+    tree, _ = snapshot(place, head(project))
+    project.git("gc", "-q", "--prune=now")
+    assert snapshot(place, head(project)) == (tree, [])
+    assert project.git("show", f"{tree}:x.txt") == "new\n"
+
+
+def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> None:
+    project.write(".gitignore", ".env*\n/secrets/\n*.log\n")
+    project.write(".env.branch", "the branch's\n")
+    project.git("add", "-f", ".env.branch")
+    project.commit("ignore")
+    project.write(".env.branch", "mine\n")
+    project.write(".env", "KEY=1\n").chmod(0o600)
+    project.write("secrets/deep/key", "k\n")
+    project.write(".env.prod", "no\n")
+    project.write("loose.txt", "not ignored\n")
+    project.write("../shared/env", "LINKED=1\n")
+    (project.path / ".env.link").symlink_to("../shared/env")
+    project.write(".worktreeinclude", ".env*\n!.env.prod\nsecrets/\nloose.txt\na.txt\n")
+    place = place_of(project)
+    start = begun(project, place)
+    assert place.carried == [".env", ".env.link", "secrets/deep/key"]
+    assert on_disk(place.root)[".env.branch"][1] == "the branch's\n"
+    assert on_disk(place.root)[".env.link"] == (FILE, "LINKED=1\n")
+    copied = place.root / ".env"
+    assert (copied.read_text(), copied.stat().st_mode & 0o777) == ("KEY=1\n", 0o600)
+    copied.write_text("EVIL")
+    write(place, ".gitignore", "")
+    write(place, "a.txt", "KEY=1\n")
+    write(place, "moved", "k\n")
+    tree, said = left_in(place, start)
+    assert changes(place.home, head(project), tree)[0] == [".gitignore"]
+    assert said == [
+        "a.txt (a copy of .env, which git ignores; left out)",
+        "moved (a copy of secrets/deep/key, which git ignores; left out)",
+    ]
+    assert project.read(".env") == "KEY=1\n"
+    places_of(project).add_git_and_settings(place, head(project))
+    assert copied.read_text() == "KEY=1\n"
+
+
+def test_what_is_ignored_and_new_is_named_and_caches_are_not(project: Repo) -> None:
+    ignored = ["build/", "node_modules/", "*.log", "__pycache__/", ".aider*"]
+    project.write(".gitignore", "\n".join(ignored) + "\n")
+    project.commit("ignore")
+    place = checked_out(project)
+    write(place, "build/old")
+    write(place, "node_modules/old/x")
+    moment = (place.root / "node_modules/old/x").stat().st_ctime + 0.001
+    write(place, "x.log")
+    while (place.root / "x.log").stat().st_ctime < moment:
+        write(place, "x.log")  # until the clock of this file system has gone on
+    for name in ("build/new", "src/__pycache__/m.pyc", "build/.cache/x", "d.log"):
+        write(place, name)
+    write(place, ".aider.chat.history.md")
+    found = sorted(ignored_since(place, moment))
+    assert found == ["build", "d.log", "x.log"]
+
+
+def test_changes_name_the_files_and_count_the_lines(repo: Repo) -> None:
+    before = head(repo)
+    repo.write("a.txt", "b\nc\n")
+    repo.write("é\n", "x\n")
+    (repo.path / "blob").write_bytes(b"\0\1")
+    repo.commit("work")
+    git, names = Git.at(repo.path), ["a.txt", "blob", "é\n"]
+    assert changes(git, before, head(repo)) == (names, "3 files, +3 -1")
+    assert changes(git, before, before) == ([], "")
+
+
+# ---------------------------------------------------------------- protected files
+
+# protect, allow, the work, what is put back, what is new and stays.
+EDITS: dict[str, tuple[list[str], list[str], str, list[str], list[str]]] = {
+    "nothing protected": ([], [], "echo x > tests/a.py", [], []),
+    "an existing file": (["tests/**"], [], "echo x > tests/a.py; echo y > a.txt", ["tests/a.py"], []),
+    "its mode": (["tests/**"], [], "chmod +x tests/a.py", ["tests/a.py"], []),
+    "a deleted file": (["tests/**"], [], "rm tests/a.py", ["tests/a.py"], []),
+    "a file that became a folder": (["tests/**"], [], "rm tests/a.py; mkdir tests/a.py; touch tests/a.py/x", ["tests/a.py"], ["tests/a.py/x"]),
+    "a folder that became a file": (["tests/**"], [], "rm -r tests; touch tests", ["tests/a.py", "tests/deep/b.py"], []),
+    "a new file": (["tests/**"], [], "touch tests/new.py", [], ["tests/new.py"]),
+    "a new file with a plain name": (["conftest.py"], [], "touch src/conftest.py", ["src/conftest.py"], []),
+    "a new file whose path is a pattern": (["/.cargo/config.toml"], [], "mkdir .cargo; cd .cargo; touch config.toml audit.toml", [".cargo/config.toml"], []),
+    "lifted for one": (["tests/**"], ["tests/a.py"], "echo x > tests/a.py; echo x > tests/deep/b.py", ["tests/deep/b.py"], []),
+    "a plain name, lifted": (["conftest.py"], ["conftest.py"], "touch conftest.py", [], []),
+    "a state file": ([], ["prd.json"], "echo x > prd.json; echo x > progress.txt", ["prd.json", "progress.txt"], []),
+    "a state file elsewhere": ([], [], "echo x > src/prd.json", [], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_protected_files_are_put_back_as_an_edit_of_the_tree(
+    project: Repo, name: str
+) -> None:
+    protect, allow, script, back, new = EDITS[name]
+    for path in ("tests/a.py", "tests/deep/b.py", "prd.json"):
+        project.write(path, "real\n")
+    project.commit("files")
+    place = checked_out(project)
+    do(place, script)
+    left, _ = snapshot(place, head(project))
+    state = ["prd.json", "progress.txt"]
+    tree, restored, stays = restore(
+        place.git, head(project), left, protect, allow, state
+    )
+    assert (sorted(restored), sorted(stays)) == (back, new)
+    was, worked, now = (listing(project, one) for one in ("HEAD", left, tree))
+    for path in worked.keys() | was.keys():
+        wanted = was if path in back else worked
+        if "became" not in name:  # there is no room for both
+            assert now.get(path) == wanted.get(path)
+
+
+CAFE = "caf\u00e9"
+# The same for names that the disk does not tell apart: protect, allow, a new file, and
+# whether it stays out.
+BLIND: dict[str, tuple[str, str, str, bool]] = {
+    "another case": ("conftest.py", "", "Conftest.py", True),
+    "another form": (f"{CAFE}.py", "", "cafe\u0301.py", True),
+    "one of ralph's own": ("", "", "PRD.json", True),
+    "lifted": ("conftest.py", "CONFTEST.py", "Conftest.py", False),
+    "another file": ("conftest.py", "", "conftest.pyi", False),
+}
+
+
+@pytest.mark.parametrize("name", BLIND)
+def test_names_that_the_disk_does_not_tell_apart_are_protected_as_one(
+    repo: Repo, name: str
+) -> None:
+    """Where this disk tells them apart, one that does not is played: HEAD is there in
+    small letters, too."""
+    (repo.path / ".git/head").touch()
+    protect, allow, new, out = BLIND[name]
+    line = f"100644 {repo.git('hash-object', 'a.txt').strip()}\t{new}"
+    git = Git.at(repo.path)
+    tree = git.edited(head(repo), [line])
+    patterns = ["tests/**", protect] if protect else ["tests/**"]
+    allowed = [allow] if allow else []
+    _, back, _ = restore(git, head(repo), tree, patterns, allowed, ["prd.json"])
+    assert [*back] == ([new] if out else [])
+
+
+# ---------------------------------------------------------------- kinds of repository
+
+
+@pytest.fixture
+def modular(repo: Repo) -> Repo:
+    return with_lib(repo)
+
+
+def test_submodules_come_from_home_s_own_copies_the_nested_ones_too(
+    modular: Repo,
+) -> None:
+    place = place_of(modular)
+    for _ in range(2):
+        place.reset(head(modular))
+        found = on_disk(place.root)
+        assert found["vendor/lib/lib.txt"] == (FILE, "lib\n")
+        assert found["vendor/lib/deps/leaf/leaf.txt"] == (FILE, "leaf\n")
+        write(place, "vendor/lib/deps/leaf/leaf.txt", "EVIL")
+        write(place, "vendor/lib/new.txt")
+        files.clear(place.root / "vendor/lib/lib.txt")
+    assert modular.git("status", "--porcelain", "--ignore-submodules=none") == ""
+
+
+IN_LIB = "vendor/lib is a submodule; what was changed in it is not part of the work"
+WHERE = ".gitmodules says where the submodules are; what was changed in it is not part of the work"
+SUBMODULES = {
+    "edited": ("echo EVIL > vendor/lib/lib.txt", IN_LIB),
+    "a link": ("rm -r vendor; ln -s HOME/vendor vendor", IN_LIB),
+    "moved": ("sed -i s,vendor/lib,elsewhere, .gitmodules", WHERE),
+    "unknown": ("rm .gitmodules", WHERE),
+}
+
+
+@pytest.mark.parametrize("deed", SUBMODULES)
+def test_what_is_changed_in_a_submodule_is_named_and_is_no_part_of_the_work(
+    modular: Repo, deed: str
+) -> None:
+    place = checked_out(modular)
+    script, line = SUBMODULES[deed]
+    before = seen(modular)
+    do(place, f"{script}; echo work > a.txt".replace("HOME", str(modular.path)))
+    tree, said = snapshot(place, head(modular))
+    assert (changes(place.home, head(modular), tree)[0], said) == (["a.txt"], [line])
+    place.reset(head(modular))
+    assert on_disk(place.root)["vendor/lib/lib.txt"] == (FILE, "lib\n")
+    assert seen(modular) == before
+
+
+def test_a_submodule_that_home_has_no_copy_of_is_an_empty_folder(modular: Repo) -> None:
+    files.clear(modular.path / ".git/modules")
+    files.clear(modular.path / "vendor/lib")
+    place = checked_out(modular)
+    assert os.listdir(place.root / "vendor/lib") == []
+    assert snapshot(place, head(modular))[0] == tree_of(modular)
+
+
+def test_a_submodule_without_its_commit_at_home_is_said(modular: Repo) -> None:
+    modular.git("update-index", "--cacheinfo", f"160000,{'1' * 40},vendor/lib")
+    modular.git("commit", "-qm", "pulled")
+    with pytest.raises(BadInput, match="vendor/lib has no commit 111111111111 here"):
+        place_of(modular).reset(head(modular))
+
+
+@pytest.mark.parametrize("name", ["/evil", "../evil", "a/../../evil", "linked"])
+def test_the_name_of_a_submodule_leads_nowhere_else(repo: Repo, name: str) -> None:
+    evil, modules = repo.outside / "evil", repo.path / ".git/modules"
+    (evil / "objects").mkdir(parents=True)
+    (modules / "lib/objects").mkdir(parents=True)
+    (modules / "linked").symlink_to(evil)
+    home = Git.at(repo.path)
+    assert copy_of(home, str(evil) if name == "/evil" else name, "lib") is None
+    assert copy_of(home, "lib", "lib") == modules / "lib"
+
+
+def test_no_filter_runs_in_an_ignored_repository_that_the_index_has(
+    project: Repo,
+) -> None:
+    link = f"160000,{head(project)},vendor/sub"
+    project.git("update-index", "--add", "--cacheinfo", link)
+    project.git("commit", "-qm", "a repository without .gitmodules")
+    place, ran = place_of(project), project.outside / "ran"
+    place.reset(head(project))
+    write(place, ".gitignore", "vendor/\n")
+    inside = place.root / "vendor/sub"
+    project.git("clone", "-q", str(project.path), str(inside))
+    project.git("-C", str(inside), "checkout", "-q", "HEAD~1")
+    leave_filter(inside, "a.txt", ran)
+    tree, _ = left_in(place, Start("x", tree_of(project), tree_of(project)))
+    assert changes(place.home, head(project), tree)[0] == [".gitignore"]
+    assert not ran.exists()
+
+
+def test_a_sparse_home_has_sparse_places_and_all_work_counts(project: Repo) -> None:
+    project.write("other/big.txt", "big\n")
+    project.commit("other")
+    project.git("sparse-checkout", "set", "--cone", "src")
+    place = checked_out(project)
+    assert not (place.root / "other").exists() and (place.root / "src/main.py").exists()
+    assert in_it(place, "git", "status", "--porcelain") == ""
+    assert snapshot(place, head(project)) == (tree_of(project), [])
+    names = ["other/big.txt", "other/new.txt", "src/main.py"]
+    for name in names:
+        write(place, name)
+    tree, _ = snapshot(place, head(project))
+    assert changes(place.home, head(project), tree)[0] == names
+
+
+def kind_of(repo: Repo, kind: str) -> Repo:
+    """A repository of this kind, made of `repo`."""
+    if kind == "sha256":
+        made = Repo(repo.outside / "new", git=False)
+        made.git("init", "-q", "-b", "main", "--object-format=sha256", "--template=")
+        made.git("config", "user.email", "test@example.invalid")
+        made.git("config", "user.name", "Test")
+        made.commit("start")
+        return made
+    if kind == "a hidden file":
+        repo.git("update-index", "--skip-worktree", "a.txt")
+        return repo
+    made = copy.copy(repo)
+    made.path = repo.outside / "beside"
+    if kind == "a linked worktree":
+        repo.git("worktree", "add", "-q", "-b", "side", str(made.path))
+    else:
+        repo.write("b.txt", "b\n")
+        repo.commit("second")
+        repo.git("clone", "-q", "--depth=1", f"file://{repo.path}", str(made.path))
+    return made
+
+
+@pytest.mark.parametrize(
+    "kind", ["sha256", "a hidden file", "a linked worktree", "a shallow clone"]
+)
+def test_work_in_every_kind_of_repository(repo: Repo, kind: str) -> None:
+    made = kind_of(repo, kind)
+    place = checked_out(made)
+    assert in_it(place, "git", "log", "-1", "--format=%H").strip() == head(made)
+    assert in_it(place, "git", "fsck", "--connectivity-only") == ""
+    do(place, "echo new > a.txt; git commit -qam 'of an agent'")
+    tree, said = snapshot(place, head(made))
+    assert (said, listing(made, tree)["a.txt"]) == ([], (FILE, "new\n"))
+
+
+# ---------------------------------------------------------------- the throwaway .git
+
+
+def test_the_throwaway_git_is_as_if_somebody_had_cloned(project: Repo) -> None:
+    project.git("tag", "v1.0", "HEAD~1")
+    project.git("tag", "-a", "v1.1", "-m", "annotated")
+    project.git("branch", "main-of-mine")
+    project.git("config", "credential.helper", "store")
+    project.git("config", "alias.x", "!touch /tmp/x")
+    project.program(".git/hooks/pre-commit", "exit 1")
+    for name in ("origin/main", "origin/a\u2028b", "up/ralph/p"):
+        project.git("update-ref", f"refs/remotes/{name}", "HEAD~1")
+    project.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
+    project.git("symbolic-ref", "refs/remotes/up/HEAD", "refs/remotes/up/unborn")
+    place = checked_out(project, branch="feature/é-x")
+    refs = in_it(place, "git", "for-each-ref", "--format=%(refname) %(symref)")
+    assert refs.split("\n")[:-1] == [
+        "refs/heads/feature/é-x ", "refs/remotes/origin/HEAD refs/remotes/origin/main",
+        "refs/remotes/origin/a\u2028b ", "refs/remotes/origin/main ",
+        "refs/remotes/up/ralph/p ", "refs/tags/v1.0 ", "refs/tags/v1.1 ",
+    ]  # fmt: skip
+    assert in_it(place, "git", "describe").strip() == "v1.1"
+    assert in_it(place, "git", "symbolic-ref", "HEAD") == "refs/heads/feature/é-x\n"
+    changed = [".gitignore", "link", "run.sh", "src/deep/er/x.txt", "src/main.py"]
+    for base in ("origin/main...", "origin", "v1.0"):  # as turbo and nx ask
+        assert in_it(place, "git", "diff", "--name-only", base).split() == changed
+    in_it(place, "git", "checkout", "-q", "main-of-mine", check=False)
+    assert in_it(place, "git", "symbolic-ref", "HEAD") == "refs/heads/feature/é-x\n"
+    assert os.listdir(place.root / ".git/hooks") == []
+    settings = in_it(place, "git", "config", "--list", "--local")
+    assert "user.email=test@example.invalid" in settings
+    assert not any(word in settings for word in ("credential.", "alias.", "hookspath"))
+    assert in_it(place, "git", "fsck", "--full") == ""
+
+
+@pytest.mark.parametrize("url", ["https://example.invalid/x.git", "../outer"])
+def test_origin_is_home_s_and_cannot_be_pushed_to(project: Repo, url: str) -> None:
+    outer = project.path.parent / "outer"
+    project.git("clone", "-q", "--bare", str(project.path), str(outer))
+    project.git("remote", "add", "origin", url)
+    place = checked_out(project)
+    asked = in_it(place, "git", "remote", "get-url", "origin").strip()
+    assert asked == (str(outer) if url == "../outer" else url)
+    if url == "../outer":
+        in_it(place, "git", "fetch", "-q", "origin")
+    assert (
+        in_it(place, "git", "remote", "get-url", "--push", "origin").strip() == NO_PUSH
+    )
+    do(place, "git commit -q --allow-empty -m x; git push -q origin HEAD:main")
+    assert project.git("-C", str(outer), "rev-parse", "main").strip() == head(project)
+
+
+@pytest.mark.parametrize("where", ["the environment", "a person's settings"])
+def test_an_agent_commits_under_the_person_s_name(
+    project: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
+) -> None:
+    for name in ("user.name", "user.email"):
+        project.git("config", "--unset", name)
+    if where == "the environment":
+        for who in ("AUTHOR", "COMMITTER"):
+            monkeypatch.setenv(f"GIT_{who}_NAME", 'Zo\u00eb "Z" O\'Neill')
+            monkeypatch.setenv(f"GIT_{who}_EMAIL", "zoe@example.invalid")
+    else:
+        settings = '[user]\n\tname = "Zo\u00eb \\"Z\\" O\'Neill"\n\temail = zoe@example.invalid\n'
+        (tmp_path / "gitconfig").write_text(settings)
+    place = checked_out(project)
+    in_it(place, "git", "commit", "-q", "--allow-empty", "-m", "x")
+    who = in_it(place, "git", "log", "-1", "--format=%an <%ae>, %cn <%ce>").strip()
+    assert who == ", ".join(['Zo\u00eb "Z" O\'Neill <zoe@example.invalid>'] * 2)
+
+
+def test_nothing_that_is_done_to_the_throwaway_git_reaches_home(project: Repo) -> None:
+    project.git("tag", "v1")
+    project.git("branch", "mine")
+    place = checked_out(project)
+    before = seen(project)
+    objects = len(list(files.walk(project.path / ".git/objects")))
+    deeds = """git commit -q --allow-empty -m x; git tag -d v1; git tag v9; git branch other
+        git update-ref refs/heads/mine HEAD; git config core.hooksPath /tmp; touch x; git stash -qu
+        git reflog expire --expire=now --all; git gc -q --prune=now; git repack -adq
+        git worktree add -q ../wt; git checkout -q --orphan new"""
+    do(place, deeds)
+    assert in_it(place, "git", "tag").split() == ["v9"]
+    assert seen(project) == before
+    assert len(list(files.walk(project.path / ".git/objects"))) == objects
+    place = checked_out(project)
+    assert in_it(place, "git", "tag").split() == ["v1"]
+    assert in_it(place, "git", "branch", "--format=%(refname:short)") == "ralph/p\n"
+    assert in_it(place, "git", "stash", "list") == ""
