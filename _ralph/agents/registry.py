@@ -172,7 +172,9 @@ def agent_env(home: Path) -> dict[str, str]:
     own, without git's variables for a repository and ralph's own virtual
     environment."""
     env = settings_env()
-    env.pop("OLDPWD", None)
+    # Not whole files of settings: an agent's `git config --global` would write there.
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "OLDPWD"):
+        env.pop(name, None)
     venv = own_venv(home)
     if venv:
         env["PATH"] = path_without(f"{venv}/bin", env.get("PATH", os.defpath), home)
