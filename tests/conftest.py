@@ -471,8 +471,8 @@ def imported() -> None:
         importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
     for library in ("filelock", "jinja2", "jsonschema"):
         importlib.import_module(library)
-    for name in ("judge.md", "plan.md", "prompt.md"):
-        prompt.compile_prompt(ROOT / "templates" / name)
+    for name in ("judge.md", "plan.md", "prompt.md", "notes.md", "last.md"):
+        prompt._compiled((ROOT / "templates" / name).read_text("utf-8"))
     prompt.render_message(
         DEFAULT_COMMIT, {"task": {"id": "T1", "title": "t"}}, "prd.json: commit"
     )

@@ -22,15 +22,14 @@ import pytest
 
 import ralph
 from _ralph import __version__, text
-from _ralph.agents.prompt import prompt_values
+from _ralph.agents.prompt import VARIABLES
 from _ralph.agents.registry import BUILTIN, with_own
 from _ralph.errors import Exit, Stop
 from _ralph.files import resource
-from _ralph.model import Paths, Plan, Tokens, Verdict
+from _ralph.model import Plan, Tokens, Verdict
 from _ralph.state import prd, summary
 from _ralph.state.history import LABELS, History
 from _ralph.state.limits import NONE, Limits
-from _ralph.state.records import AttemptEnded
 from _ralph.state.summary import Running, Worker
 from tests import install_agents, make_docs, transcript
 
@@ -494,34 +493,14 @@ def test_the_rows_of_agents_that_are_shown_can_be_used(tmp_path: Path) -> None:
         assert {*with_own(shown["agents"])} >= {*shown["agents"]}
 
 
-def test_variables_of_a_prompt(tmp_path: Path, plan: Plan) -> None:
-    history = History()
-    failed = AttemptEnded(task="A", iteration=1, verdict=Verdict.FAILED)
-    history.of(plan.tasks[0]).last = failed
-    names = ("prd.json", "progress.txt", "AGENTS.md", ".ralph/log", "private", "p")
-    paths = Paths(tmp_path, *(tmp_path / name for name in names))
-    values = prompt_values(
-        plan,
-        plan.tasks[0],
-        history,
-        paths,
-        [],
-        attempts=3,
-        handoff=paths.handoff(),
-        reads_rulebook=False,
-        recent=[],
-        beside=[],
-        red_before=[],
-        clean_start=False,
-    )
+def test_variables_of_a_prompt(tmp_path: Path) -> None:
     listed = named(read("docs/templates.md").partition("## The handoff")[0])
-    there = {*values, *(f"retry.{part}" for part in values["retry"])}
-    assert {*listed} == there
+    assert listed == [*VARIABLES]
     source = resource("templates/prompt.md").read_text("utf-8")
     environment = jinja2.Environment()
     environment.filters["fenced"] = text.fenced
     used = jinja2.meta.find_undeclared_variables(environment.parse(source))
-    assert used <= {*listed}
+    assert used == {*listed}
 
 
 def test_labels_of_the_handoff() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from _ralph import files, text
-from _ralph.agents.prompt import prompt_values, render_prompt
+from _ralph.agents.prompt import Briefing, prompt_values, render_prompt
 from _ralph.checks.elsewhere import changed_at_home
 from _ralph.checks.places import prepare_workspace, setup_failed
 from _ralph.codec import from_json, to_json
@@ -245,25 +245,25 @@ def prompt_for(loop: Loop, begun: Begun, red_setup: CheckResult | None = None) -
     checks = program_of(loop, task)
     beside = [f"{start.task}: {start.title}" for start in loop.others_at_work]
     last_parked = history.last.parked if history.last else ""
-    values = prompt_values(
-        loop.plan,
-        task,
-        loop.history,
-        loop.paths,
-        checks,
+    briefing = Briefing(
+        plan=loop.plan,
+        task=task,
+        history=loop.history,
+        paths=loop.paths,
+        checks=checks,
         handoff=loop.paths.handoff(begun.worker),
         attempts=attempts_at(loop.limits, task),
         reads_rulebook=begun.agent.cli.reads_rulebook,
-        recent=[*begun.recent],
+        recent=begun.recent,
         beside=beside,
         clean_start=begun.clean or not begun.left,
-        red_before=[*begun.red],
-        failing_before=[*begun.failing],
+        red_before=begun.red,
+        failing_before=begun.failing,
         setup_failed=red_setup.tail if red_setup else "",
         parked=loop.branch.commit_at(begun.earlier or last_parked),
         conflict=begun.conflict,
     )
-    return render_prompt(loop.settings.prompt, values)
+    return render_prompt(loop.settings.prompt, prompt_values(briefing))
 
 
 def preview(loop: Loop, task: Task) -> str:

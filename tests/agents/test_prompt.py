@@ -12,14 +12,21 @@ from typing import Any
 import pytest
 
 from _ralph.agents import prompt
-from _ralph.agents.prompt import BOUND, prompt_values, render_message, render_prompt
+from _ralph.agents.prompt import (
+    BOUND,
+    Briefing,
+    compile_prompt,
+    prompt_values,
+    render_message,
+    render_prompt,
+)
 from _ralph.errors import BadInput
 from _ralph.files import resource
 from _ralph.model import Conflict, Paths, Plan
 from _ralph.state.history import History
 from _ralph.state.prd import load
 from _ralph.state.records import from_json
-from tests.conftest import ROOT, Repo, sample, within
+from tests.conftest import Repo, sample, within
 from tests.scripts import MAKES, own
 from tests.state.test_prd import SHAPED, WILD, rows
 
@@ -59,7 +66,7 @@ FAILED: dict[str, Any] = {
 
 
 class Bench:
-    """A workspace and everything that a prompt is made of."""
+    """Everything that a prompt is made of."""
 
     def __init__(
         self, folder: Path, plan: dict[str, Any] | list[Any] | None = None
@@ -72,13 +79,9 @@ class Bench:
         self.plan: Plan = load(self.paths.prd)
         self.task = next(task for task in self.plan.tasks if not task.passed)
         self.history = History()
-        self.reads_rulebook = False
         self.recent = ["abc123 first: it works"]
-        self.beside: list[str] = []
         self.red_before = ["npm run lint"]
-        self.clean_start = False
-        self.parked = ""
-        self.conflict = Conflict()
+        self.more: dict[str, Any] = {}
 
     def record(self, event: str, **fields: Any) -> None:
         task = {"task": self.task.id, "title": self.task.title}
@@ -90,18 +93,19 @@ class Bench:
         self.record("start")
         self.record("verdict", **{**FAILED, **fields})
 
-    def starts_clean(self, parked: str = "") -> None:
-        self.clean_start, self.parked = True, parked
+    def says(self, **more: Any) -> None:
+        self.more |= more
 
     def conflicts(self, marked: list[str], kept: list[str]) -> None:
-        self.conflict = Conflict(marked=marked, kept=kept, own="1a2b3c" * 6)
+        self.says(conflict=Conflict(marked=marked, kept=kept, own="1a2b3c" * 6))
 
     def values(self) -> dict[str, Any]:
-        return prompt_values(
-            self.plan, self.task, self.history, self.paths, self.plan.checks_for(self.task), attempts=3,
-            reads_rulebook=self.reads_rulebook, recent=self.recent, beside=self.beside, red_before=self.red_before, clean_start=self.clean_start,
-            parked=self.parked, handoff=self.paths.handoff(), conflict=self.conflict,
+        given = Briefing(
+            plan=self.plan, task=self.task, history=self.history, paths=self.paths,
+            checks=self.plan.checks_for(self.task), attempts=3, handoff=self.paths.handoff(),
+            recent=self.recent, red_before=self.red_before, **self.more,
         )  # fmt: skip
+        return prompt_values(given)
 
     def prompt(self, template: Path = TEMPLATE) -> str:
         return render_prompt(template, self.values())
@@ -158,31 +162,17 @@ def test_the_fifteen_points_stand_in_their_order(bench: Bench) -> None:
     assert list(POINTS) == list(range(1, 16))
 
 
-@pytest.mark.parametrize("number", POINTS)
-def test_a_prompt_without_one_of_the_points_is_noticed(
-    bench: Bench, number: int
-) -> None:
-    prompt = full(bench)
-    for phrase in POINTS[number]:
-        at = places(prompt)[phrase]
-        mutant = prompt[:at] + prompt[at + len(phrase) :]
-        assert -1 in places(mutant).values(), phrase
-        assert (
-            -1 in places(f"{mutant}\n{phrase}").values() or phrase == POINTS[15][-1]
-        ), phrase
-
-
 def told_by_path(bench: Bench) -> None:
     bench.paths.rulebook.write_text("Use make.")
-    bench.reads_rulebook = True
+    bench.says(reads_rulebook=True)
 
 
 @pytest.mark.parametrize(("change", "there", "absent"), [
     (lambda b: None, ["attempt 1 of 3", "## Before this attempt", "Red before"], ["judged", "Ruled out", "answered the question"]),
     (lambda b: b.red_before.clear(), [], ["## Before this attempt"]),
     (lambda b: b.failed(), ["attempt 2 of 3", "Its changes are still in the working tree"], ["put aside"]),
-    (lambda b: (b.failed(), b.failed(), b.starts_clean()), ["attempt 3 of 3", "Its changes were put aside", "starts clean"], ["are still in the working tree"]),
-    (lambda b: (b.failed(), b.failed(), b.starts_clean("1a2b3c")), ["Take another way. What was put aside: `git show 1a2b3c`.\n"], []),
+    (lambda b: (b.failed(), b.failed(), b.says(clean_start=True)), ["attempt 3 of 3", "Its changes were put aside", "starts clean"], ["are still in the working tree"]),
+    (lambda b: (b.failed(), b.failed(), b.says(clean_start=True, parked="1a2b3c")), ["Take another way. What was put aside: `git show 1a2b3c`.\n"], []),
     (lambda b: (b.failed(verdict="conflict", reason="a.txt"), b.conflicts(["a.txt"], ["uv.lock"])),
      ["attempt 1 of 3", "both must hold", "markers stand in these files; resolve every one of them:\n- a.txt\n",
       "`git show 1a2b3c1a2b3c:FILE`:\n- uv.lock\n", "**conflict**: a.txt", "still in the working tree"], ["Take another way"]),
@@ -192,6 +182,9 @@ def told_by_path(bench: Bench) -> None:
     (lambda b: b.failed(notices=[]), [], ["What was noticed"]),
     (lambda b: setattr(b, "plan", replace(b.plan, setup=None)), ["checked in a fresh checkout."], ["made ready"]),
     (lambda b: b.failed(verdict="no-op"), ["add a test that proves it"], []),
+    (lambda b: b.says(setup_failed="no such lock"), ["`npm ci` fails on this task's unfinished work", "no such lock"], []),
+    (lambda b: b.says(failing_before=["a::b: 1 != 2"]), ["each that passed must still pass:\n- a::b: 1 != 2\n"], []),
+    (lambda b: b.failed(denials=["Write: a.md"]), ["These were denied; find another way:\n- `Write: a.md`"], []),
     (lambda b: b.failed(failure=None, restored=[], denials=[], notices=[], handoff={}), ["judged **failed**"], ["first failing check", "put back", "denied", "next step: look"]),
     (lambda b: b.record("retry", answer="yes"), ["A person answered the question that was open: yes"], ["judged"]),
     (lambda b: (b.failed(), b.record("retry", answer="")), ["the URL"], ["judged", "answered the question"]),
@@ -200,9 +193,9 @@ def told_by_path(bench: Bench) -> None:
     (lambda b: b.paths.rulebook.write_text("# Rules\n<!-- a\nb -->\n"), [], ["AGENTS.md", "Rules"]),
     (lambda b: b.paths.rulebook.write_text("# R\n<!-- a\nb -->\n- Use make."), ["- Use make."], ["<!--", "a\nb"]),
     (told_by_path, ["stand in AGENTS.md. Follow them."], ["Use make."]),
-    (lambda b: setattr(b, "reads_rulebook", True), [], ["AGENTS.md"]),
+    (lambda b: b.says(reads_rulebook=True), [], ["AGENTS.md"]),
     (lambda b: b.recent.clear(), [], ["Last commits"]),
-    (lambda b: b.beside.append("T7: Sort"), ["Others work at the same time", "  - T7: Sort\n"], []),
+    (lambda b: b.says(beside=["T7: Sort"]), ["Others work at the same time", "  - T7: Sort\n"], []),
     (lambda b: None, [], ["Others work"]),
 ])  # fmt: skip
 def test_what_is_said_when(
@@ -286,21 +279,6 @@ def test_template_syntax_in_texts_stays_as_it_is(tmp_path: Path) -> None:
     prompt = bench.prompt()
     assert prompt.count(SYNTAX) >= 20
     assert "49" not in prompt.replace(str(tmp_path), "")
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["{{ task.title }}", "{{ task_json }}", "{{ rulebook }}", "{{ learned | join }}"],
-)
-def test_a_template_of_one_s_own_renders_values_once(
-    bench: Bench, tmp_path: Path, line: str
-) -> None:
-    bench = Bench(tmp_path, [{"title": "{{ 7*7 }}", "x": "{{ 7*7 }}"}])
-    bench.paths.rulebook.write_text("{{ 7*7 }}")
-    bench.failed(handoff={"learned": "{{ 7*7 }}"})
-    template = tmp_path / "mine.md"
-    template.write_text(line)
-    assert "{{ 7*7 }}" in bench.prompt(template)
 
 
 def test_what_strangers_wrote_is_cleaned(bench: Bench) -> None:
@@ -403,33 +381,16 @@ def test_everything_huge_at_once_leaves_the_handoff_and_the_goal(bench: Bench) -
     ("AGENTS.md of 1 MB", "cut; read AGENTS.md for the rest"),
     ("checks of 1 MB", "[cut here]"),
     ("an answer of 1 MB", "[cut here]"),
+    ("10,000 learnings", "learned 9999:"),
+    ("10,000 things ruled out", "not 9999\n"),
+    ("a tail of 1 MB", "line of it\n\n```"),
 ])  # fmt: skip
 def test_what_was_cut_is_said(bench: Bench, name: str, note: str) -> None:
     HUGE[name](bench)
     assert note in bench.prompt()
 
 
-def test_the_newest_of_many_is_kept(bench: Bench) -> None:
-    HUGE["10,000 learnings"](bench)
-    HUGE["10,000 things ruled out"](bench)
-    prompt = bench.prompt()
-    assert "learned 9999:" in prompt and "learned 1:" not in prompt
-    assert "not 9999\n" in prompt and "not 1\n" not in prompt
-
-
-def test_the_end_of_a_tail_is_kept(bench: Bench) -> None:
-    bench.failed(
-        failure={"name": "n", "tail": "line of it\n" * 100_000 + "the very last line"}
-    )
-    assert "the very last line" in bench.prompt()
-
-
 # ---------------------------------------------------------------- templates of one's own
-
-
-def test_the_built_in_template_uses_every_value(bench: Bench) -> None:
-    source = TEMPLATE.read_text("utf-8")
-    assert [name for name in bench.values() if name not in source] == []
 
 
 @pytest.mark.parametrize(("source", "line", "said"), [
@@ -459,20 +420,20 @@ def test_an_error_in_a_template_names_file_and_line(
     assert said.lower() in message.lower()
 
 
-@pytest.mark.parametrize(
-    "name", ["nothing", "task.nothing", "retry.nothing", "learned.nothing"]
-)
-def test_what_is_not_known_is_an_error(bench: Bench, tmp_path: Path, name: str) -> None:
-    bench.failed()
+@pytest.mark.parametrize(("name", "said"), [
+    ("nothing", "'nothing' is unknown; a prompt has project, task, task_json, "),
+    ("retry", "'retry' is gone: 'last' says it"),
+    ("ruled_out", "'ruled_out' is gone: 'notes' says it"),
+    ("rulebook_by_path", "'rulebook_by_path' is gone: 'rulebook' says it"),
+])  # fmt: skip
+def test_what_no_prompt_has_is_an_error_at_the_start(
+    tmp_path: Path, name: str, said: str
+) -> None:
     template = tmp_path / "PROMPT.md"
-    for source in (
-        "{{ NAME }}",
-        "x{% if NAME %}{% endif %}",
-        "x{% for x in NAME %}{% endfor %}",
-    ):
+    for source in "{{ NAME.x }}", "x{% if NAME %}{% endif %}":
         template.write_text(source.replace("NAME", name))
-        with pytest.raises(BadInput, match="nothing"):
-            bench.prompt(template)
+        with pytest.raises(BadInput, match=f"^{template}: {said}"):
+            compile_prompt(template)
 
 
 @pytest.mark.parametrize(("data", "said"), [
@@ -492,17 +453,13 @@ def test_a_template_that_is_none(
     assert str(template) in str(refused.value)
 
 
-def test_the_resources_are_found() -> None:
-    assert resource("templates/prompt.md") == ROOT / "templates" / "prompt.md"
-    assert resource("prd.schema.json").is_file()
-
-
 @pytest.mark.parametrize(("source", "wanted"), [
     ("{{ task.id }}: {{ task.title }}", "T-1: Do it"),
     ("feat: {{ task.title | lower }} ({{ iteration }})", "feat: do it (7)"),
     ("two\x1b[31m\r\nlines \n\n\n- more\n", "two\n\nlines\n\n\n- more"),
     ("\n{{ task.title }}\n\n\nRefs: {{ task.id }}", "Do it\n\nRefs: T-1"),
     ("{{ task.title * 100 }}", ("Do it" * 100)[:197] + "..."),
+    ("{% if 1 %}a{% endif %}\nb", "a\n\nb"),
 ])  # fmt: skip
 def test_a_commit_message_from_a_template(source: str, wanted: str) -> None:
     values = {"task": {"id": "T-1", "title": "Do it"}, "iteration": 7}
@@ -510,20 +467,10 @@ def test_a_commit_message_from_a_template(source: str, wanted: str) -> None:
     assert render_message(source, values, where) == wanted
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "{{ nothing }}",
-        "{% if %}",
-        "{{ task.nothing }}",
-        "{{ task.id + 1 }}",
-        "{{ 1 / 0 }}",
-    ],
-)
+@pytest.mark.parametrize("source", ["{{ nothing }}", "{% if %}", "{{ 1 / 0 }}"])
 def test_a_commit_message_that_cannot_be_rendered_says_where(source: str) -> None:
-    where = "prd.json: commit"
     with pytest.raises(BadInput, match=r"^prd\.json: commit, line 1: "):
-        render_message(source, {"task": {"id": "T-1"}}, where)
+        render_message(source, {"task": {"id": "T-1"}}, "prd.json: commit")
 
 
 def test_a_template_that_becomes_a_fifo(repo: Repo) -> None:
