@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ LAST_WORD, BACKGROUND = 60.0, 660.0
 task of its own open, which Claude Code itself ends after 600, to go on with what that
 said."""
 _LARGEST = 32 << 20
-_RESULT = b'"type":"result"'
+_RESULT = re.compile(rb'"type": ?"result"')
 _JSON = json.JSONDecoder(strict=False)
 """Reads control characters within a string as they are."""
 
@@ -90,7 +91,7 @@ class Stream:
             event = event_of(line)
             self.events += event is not None
         if event is None:
-            if _RESULT in line:
+            if _RESULT.search(line):
                 turn.untold |= {"dollars", "tokens"}
             return "quiet"
         turn.words, turn.retry, turn.quiet = [], "", False

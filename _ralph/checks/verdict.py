@@ -15,6 +15,8 @@ from _ralph.model import COUNTED, AgentResult, Check, Outcome, Verdict
 INTERRUPTIONS = 3
 """Interrupted attempts in a row that block a task: it may never fit into the time it
 gets."""
+_LAST_WORDS = 300
+"""Characters of what an agent said at its end."""
 _KEPT_AWAY = {
     Outcome.INTERRUPTED: Verdict.INTERRUPTED,
     Outcome.LIMITED: Verdict.LIMITED,
@@ -131,7 +133,8 @@ def _verdict(case: Case) -> tuple[Verdict, str]:
         return Verdict.TIMED_OUT, result.reason
     if result.denials and not case.changed:
         why = f"permission was denied and nothing was done: {result.denials[0]}"
-        return Verdict.FAILED, why
+        ways = "allow it in the agent's settings, or use --wrap or --full-permissions"
+        return Verdict.FAILED, f"{why}; {ways}"
     if case.left_out and not case.changed:
         return Verdict.FAILED, _all_left_out(case)
 
@@ -140,7 +143,7 @@ def _verdict(case: Case) -> tuple[Verdict, str]:
     if red and result.outcome is Outcome.FAILED and not case.changed:
         return Verdict.FAILED, error.replace("error:", "error and changed nothing:", 1)
     if red and not case.changed:
-        return Verdict.FAILED, f"it changed nothing: {red}"
+        return Verdict.FAILED, f"it changed nothing: {red}{_last_words(result)}"
     if red:
         return Verdict.FAILED, red
     if not proved:
@@ -150,9 +153,13 @@ def _verdict(case: Case) -> tuple[Verdict, str]:
     if case.changed:
         return Verdict.PASSED, ""
     reason = "every check is green, and nothing shows that work was done"
-    if result.text.strip():
-        reason += f"; its last words: {text.last_line(result.text)}"
-    return Verdict.NO_OP, reason
+    return Verdict.NO_OP, reason + _last_words(result)
+
+
+def _last_words(result: AgentResult) -> str:
+    """How an agent that changed nothing ended: it may have asked something."""
+    words = text.one_line(result.text[-_LAST_WORDS:], _LAST_WORDS)
+    return f"; its last words: {words}" if words else ""
 
 
 def _red(case: Case) -> str:

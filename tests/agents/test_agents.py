@@ -30,7 +30,8 @@ from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.model import AgentResult, Outcome, Plan, Tokens
 from _ralph.process.process import Control, Ended, ProcessResult
 from _ralph.state import prd
-from tests.conftest import ROOT, within
+from tests.conftest import ROOT, Repo, within
+from tests.scripts import MAKES, own, plan, speaker
 
 RECORDED = ROOT / "tests/recordings/claude"
 CLAUDE = find_agent("claude", BUILTIN, "edit")
@@ -934,3 +935,39 @@ def test_text_in_fragments_takes_linear_time() -> None:
             stream.line(line)
     assert stream.turn.text.endswith("word word ")
     assert 100_000 < len(stream.turn.text) < 1_000_000
+
+
+# ---------------------------------------------------------------- a night
+
+
+def test_a_stop_hook_that_never_lets_an_agent_end_blocks_the_task(repo: Repo) -> None:
+    plan(repo, own("T1"), own("T2"))
+    line = json.dumps(feedback("Stop hook feedback:\nrun the tests"))
+    script = f"""
+(OUT / 'runs').open('a').write(task)
+while task == 'T1': print({line!r}, flush=True)
+{MAKES}
+print({json.dumps(ends())!r})
+"""
+    code, summary, printed = repo.run(speaker(repo, script))
+    assert (code, repo.passed()) == (4, ["T2"]), printed
+    said = "a Stop hook of Claude Code does not let it end: run the tests"
+    assert (summary["tasks"][0]["reason"], repo.read("../runs")) == (said, "T1T2")
+
+
+def test_what_was_denied_and_what_an_agent_asked_stand_in_the_next_prompt(
+    repo: Repo,
+) -> None:
+    plan(repo, own("T1"), limits={"attempts": 3})
+    denied = [{"tool_name": "Write", "tool_input": {"file_path": ".claude/a.md"}}]
+    words = [ends("", permission_denials=denied), ends("Shall I use red?"), ends()]
+    script = f"""
+(OUT / f'prompt-{{attempt}}').write_text(prompt)
+print(json.dumps({words!r}[attempt - 1]))
+"""
+    assert repo.run(speaker(repo, script))[0] == 4
+    second, third = repo.read("../prompt-2"), repo.read("../prompt-3")
+    assert "denied; find another way:\n- `Write: .claude/a.md`" in second
+    assert "its last words: Shall I use red?" in third
+    first = repo.records("verdict")[0]
+    assert first["denied"] and "--full-permissions" in first["reason"]
