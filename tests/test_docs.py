@@ -441,6 +441,14 @@ def test_plans_that_are_shown_are_good(
         assert plan.checks and prd.next_task(plan)
 
 
+def test_runners_report_with_the_words_that_init_writes() -> None:
+    """The commands of the table, but for what a person's own command adds."""
+    table = section("docs/plan.md", "Single tests")
+    for rule in json.loads(read("templates/detect.json"))["reports"]:
+        for words in re.split(r"{command}|\\\d", rule["run"]):
+            assert words in table
+
+
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     """A plan of one task, in a folder of its own."""
