@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -16,102 +17,79 @@ from tests.conftest import ROOT, Repo, _started
 from tests.scripts import MAKES, own
 
 
+def listed() -> list[str]:
+    """The files of the repository that are there."""
+    words = ["git", "ls-files", "-co", "--exclude-standard"]
+    names = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout
+    return [name for name in names.splitlines() if (ROOT / name).is_file()]
+
+
 def built(tmp_path: Path) -> Path:
+    """The wheel, built from a copy of them."""
     source = tmp_path / "source"
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    ).stdout.split("\n")
-    if not any(listed):
+    for name in listed():
+        target = source / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes((ROOT / name).read_bytes())
+    if not source.exists():
         pytest.skip("not in a checkout")
-    for name in filter(None, listed):
-        if (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((ROOT / name).read_bytes())
-    words = [
-        sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(source),
-    ]  # fmt: skip
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation"]
+    words = [*build, "--outdir", str(tmp_path), str(source)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return next(tmp_path.glob("*.whl"))
+
+
+def environment(folder: Path) -> Path:
+    """A virtual environment that holds the dependencies of this one, and no ralph."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    (site,) = folder.glob("lib/python3*/site-packages")
+    for entry in site_packages().iterdir():
+        if not (site / entry.name).exists() and "ralph" not in entry.name:
+            (site / entry.name).symlink_to(entry)
+    return folder
+
+
+def site_packages() -> Path:
+    folders = [Path(path) for path in sys.path if path.endswith("site-packages")]
+    return next(folder for folder in folders if folder.is_dir())
 
 
 def test_the_wheel_holds_what_it_needs_and_runs(tmp_path: Path) -> None:
     """What ralph is made of, byte for byte: what runs here (`ralph demo`, say) runs
     from it."""
     wheel = built(tmp_path)
-    held = {
-        name: zipfile.ZipFile(wheel).read(name)
-        for name in zipfile.ZipFile(wheel).namelist()
-    }
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.split("\n")
-    parts = ("ralph.py", "prd.schema.json", "_ralph/", "templates/")
-    needed = [
-        name for name in listed if name.startswith(parts) and (ROOT / name).is_file()
-    ]
-    assert len(needed) > 50
-    for name in needed:
-        inside = (
-            f"_ralph/{name}"
-            if name.startswith(("templates/", "prd.schema.json"))
-            else name
-        )
-        assert held[inside] == (ROOT / name).read_bytes(), name
-    assert not [name for name in held if name.startswith(("tests/", "templates/"))]
+    packed = zipfile.ZipFile(wheel)
+    held = set(packed.namelist())
+    for name in listed():
+        inside = name
+        if name.startswith(("templates/", "prd.schema.json")):
+            inside = f"_ralph/{name}"
+        if inside.startswith("_ralph/") or name == "ralph.py":
+            assert packed.read(inside) == (ROOT / name).read_bytes(), name
+            held.remove(inside)
+    assert [name for name in held if ".dist-info/" not in name] == []
 
-    # An environment that holds the dependencies of this one and, of ralph, the wheel
-    # alone.
-    venv.create(tmp_path / "env", with_pip=False, symlinks=True)
-    python = str(tmp_path / "env/bin/python")
-    site = next((tmp_path / "env/lib").glob("python3*")) / "site-packages"
-    own = next(
-        Path(p) for p in sys.path if p.endswith("site-packages") and Path(p).is_dir()
-    )
-    for entry in own.iterdir():
-        if not (site / entry.name).exists() and "ralph" not in entry.name:
-            (site / entry.name).symlink_to(entry)
-    env = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "GIT_CONFIG_GLOBAL": "/dev/null",
-    }
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        python,
-        "--disable-pip-version-check",
-    ]
-    words = [*pip, "install", "-q", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run(words, check=True, timeout=120, env=env)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    for command in (
-        [str(tmp_path / "env/bin/ralph")],
-        [str(tmp_path / "env/bin/ralph-prd")],
-        [python, "-m", "ralph"],
-    ):
-        said = subprocess.run(
-            [*command, "--version"],
-            cwd=elsewhere,
-            env=env,
-            capture_output=True,
-            text=True,
+    bin = environment(tmp_path / "env") / "bin"
+    home = tmp_path / "home"
+    home.mkdir()
+    settings = {"HOME": str(home), "GIT_CONFIG_GLOBAL": "/dev/null"}
+    env = {"PATH": os.environ["PATH"], **settings}
+
+    def run(*words: str | Path) -> str:
+        done = subprocess.run(
+            words, cwd=home, env=env, capture_output=True, text=True, timeout=120
         )
-        assert said.returncode == 0 and __version__ in said.stdout, said.stderr
-    subprocess.run(["git", "init", "-q"], cwd=elsewhere, check=True, env=env)
-    done = subprocess.run(
-        [str(tmp_path / "env/bin/ralph"), "init"],
-        cwd=elsewhere,
-        env=env,
-        capture_output=True,
-    )
-    assert done.returncode == 0 and (elsewhere / "prd.json").exists(), done.stderr
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    pip = [sys.executable, "-m", "pip", "--python", str(bin / "python")]
+    run(*pip, "install", "-q", "--no-deps", "--no-index", str(wheel))
+    for command in ([bin / "ralph"], [bin / "ralph-prd"], [bin / "python", "-mralph"]):
+        assert __version__ in run(*command, "--version")
+    run("git", "init", "-q")
+    run(bin / "ralph", "init")
+    assert (home / "prd.json").exists()
 
 
 # What notes which programs of a folder it sees, and the virtual environment that is
@@ -134,32 +112,26 @@ def test_checks_and_agents_do_without_the_virtual_environment_of_ralph(
     repo: Repo, place: str, sabotage: str, seen: bool
 ) -> None:
     active = repo.path / place
-    made = active.with_name("env") if place == "../link" else active
-    venv.create(made, with_pip=False, symlinks=True)
-    if made != active:
+    made = active
+    if place == "../link":
+        made = active.with_name("env")
         active.symlink_to("env")
+    venv.create(made, with_pip=False, symlinks=True)
     log = repo.outside / "seen"
-    notes = {
-        part: NOTES.format(part, log) for part in ("setup", "check", "hook", "agent")
-    }
+    notes = {}
+    for part in ("setup", "check", "hook", "agent"):
+        notes[part] = NOTES.format(part, log)
     repo.write(".gitignore", ".venv/\n")
     repo.commit("ignore")
     repo.program(".git/hooks/pre-commit", notes["hook"])
-    repo.program(
-        f"{place}/bin/speaker", f"{notes['agent']}; cat > /dev/null; touch T1.txt"
-    )
-    repo.plan(
-        {"checks": ["test -f T1.txt"]},
-        setup=notes["setup"],
-        checks=[notes["check"]],
-        agent="speaker",
-    )
-    packages = [path for path in sys.path if path.endswith("site-packages")]
-    repo.env |= {
-        "VIRTUAL_ENV": str(active),
-        "PATH": f"{active}/bin:{repo.env['PATH']}",
-        "PYTHONPATH": ":".join([str(ROOT), *packages]),
-    }
+    speaker = f"{notes['agent']}; cat > /dev/null; touch T1.txt"
+    repo.program(f"{place}/bin/speaker", speaker)
+    task = {"checks": ["test -f T1.txt"]}
+    checks = [notes["check"]]
+    repo.plan(task, setup=notes["setup"], checks=checks, agent="speaker")
+    repo.env["VIRTUAL_ENV"] = str(active)
+    repo.env["PATH"] = f"{active}/bin:{repo.env['PATH']}"
+    repo.env["PYTHONPATH"] = f"{ROOT}:{site_packages()}"
     words = [str(made / "bin/python"), *_started(sabotage), "run", "-q", "--once"]
     done = subprocess.run(
         words, cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=60
@@ -170,7 +142,9 @@ def test_checks_and_agents_do_without_the_virtual_environment_of_ralph(
         assert {line[:2] for line in lines} == {(part, "") for part in notes}
         assert {Path(line[2]).parent.parent for line in lines} == {repo.places}
     else:
-        told = (f"{active}/bin/speaker", str(active)) if seen else ("", "")
+        told = ("", "")
+        if seen:
+            told = (f"{active}/bin/speaker", str(active))
         assert lines == {(part, *told) for part in notes}
 
 
@@ -178,16 +152,14 @@ def test_a_shell_completes_commands_options_and_ids(repo: Repo) -> None:
     repo.plan({}, {}, {"id": "OTHER"})
 
     def offered(*words: str) -> list[str]:
-        env = {
-            **repo.env,
-            "_RALPH_COMPLETE": "bash_complete",
-            "COMP_WORDS": " ".join(("ralph", *words)),
-            "COMP_CWORD": str(len(words)),
-        }
+        typed = {"COMP_WORDS": " ".join(["ralph", *words]), "COMP_CWORD": len(words)}
+        for name, value in typed.items():
+            repo.env[name] = str(value)
+        repo.env["_RALPH_COMPLETE"] = "bash_complete"
+        python = [sys.executable, "-m", "ralph"]
         done = subprocess.run(
-            [sys.executable, "-m", "ralph"], cwd=repo.path, env=env, capture_output=True, text=True,
-            timeout=30,
-        )  # fmt: skip
+            python, cwd=repo.path, env=repo.env, capture_output=True, text=True
+        )
         return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
     assert offered("re") == ["report", "retry"]
@@ -199,33 +171,28 @@ def test_a_shell_completes_commands_options_and_ids(repo: Repo) -> None:
 
 
 def test_it_runs_as_a_copy_in_a_repository_and_as_a_module(repo: Repo) -> None:
-    import shutil
-
     for name in ("ralph.py", "prd.schema.json"):
         shutil.copy(ROOT / name, repo.path / name)
     for name in ("_ralph", "templates"):
-        shutil.copytree(
-            ROOT / name, repo.path / name, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        without = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, repo.path / name, ignore=without)
     repo.commit("ralph itself")
     repo.plan(own("T1"))
-    env = {**repo.env, "PYTHONPATH": ""}
-    words = ["run", "--agent", repo.agent(MAKES), "-q"]
-    done = subprocess.run(
-        [sys.executable, "ralph.py", *words], cwd=repo.path, env=env, timeout=60
-    )
-    assert done.returncode == 0
-    done = subprocess.run(
-        [sys.executable, "-m", "ralph", "status"], cwd=repo.path, env=env, timeout=60
-    )
-    assert done.returncode == 0
-    bare = subprocess.run(
-        [sys.executable, "-S", "ralph.py", "status"],
-        cwd=repo.path,
-        env=env,
-        capture_output=True,
-        text=True,
-    )
-    assert bare.returncode == 1 and bare.stderr == (
-        "ralph: No module named 'click'; install what the head of ralph.py lists, or start it with: uv run ralph.py\n"
-    )
+
+    def python(*words: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=repo.path,
+            env={**repo.env, "PYTHONPATH": ""},
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+        return done.returncode, done.stderr
+
+    agent = repo.agent(MAKES)
+    assert python("ralph.py", "run", "--agent", agent, "-q")[0] == 0
+    assert python("-m", "ralph", "status")[0] == 0
+    code, said = python("-S", "ralph.py", "status")
+    assert code == 1
+    assert said.startswith("ralph: No module named 'click'; install what the head of")
