@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from _ralph import files
@@ -167,12 +167,12 @@ def _is_trusted(project: Path, env: Mapping[str, str]) -> bool:
     return answer is True
 
 
-def _allowed(place: Path) -> list[str]:
+def _allowed(settings: Sequence[Path]) -> list[str]:
     """What the settings of a place allow, as words of the command: without a person's
     answer for the place itself, Claude Code leaves that out."""
     allowed = []
-    for name in _SETTINGS:
-        rules = get(_read(place / name), "permissions", "allow")
+    for path in settings:
+        rules = get(_read(path), "permissions", "allow")
         for rule in rules if isinstance(rules, list) else []:
             if isinstance(rule, str):
                 allowed.append(rule)

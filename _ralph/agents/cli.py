@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
@@ -23,12 +23,12 @@ class Trust:
 
     `files` carry them. `home` says whether a person trusts a project, given its folder
     and the environment; `words` are added to the command where the agent is to trust
-    the place that it works in. A line on stderr that has `said` is about trust.
+    some of them in the place that it works in. A line on stderr that has `said` is about trust.
     """
 
     files: tuple[str, ...]
     home: Callable[[Path, Mapping[str, str]], bool]
-    words: Callable[[Path], list[str]]
+    words: Callable[[Sequence[Path]], list[str]]
     said: str
 
 
@@ -122,11 +122,11 @@ class Agent:
         prompt_file: Path,
         log: Path,
         usd_left: float | None = None,
-        trusted: Path | None = None,
+        trusted: Sequence[Path] = (),
     ) -> list[str]:
         """The command to run. `usd_left` is in dollars, for an agent with a limit of
-        its own; `log` for one that writes its events to a file; `trusted` is the place
-        that it is told to trust, if it is."""
+        its own; `log` for one that writes its events to a file; `trusted` are the
+        files of its settings that it is told to trust."""
         if not self.cli.argv:
             return [*self.words]
         filled = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,7 +40,8 @@ class Assignment:
     `log(suffix)` is a new path for a transcript (`.out`, `.err`) or a copy of the
     prompt, for people. `dearest` is what an attempt with this agent cost at most so
     far. `wrap` puts the command behind a prefix, and `here` says that its program is on
-    this side. With `trusted`, the agent is told to trust the place.
+    this side. `trusted` are the files of its settings that it
+    is told to trust.
     """
 
     prompt: str
@@ -52,7 +53,7 @@ class Assignment:
     usd_left: float | None = None
     tokens_left: int | None = None
     dearest: float = 0.0
-    trusted: bool = False
+    trusted: Sequence[Path] = ()
     wrap: Wrap = lambda argv, _: [*argv]
     here: bool = True
 
@@ -75,8 +76,7 @@ def run_agent(
 
     stream = Stream(agent.cli, given.usd_left, given.tokens_left)
     watch(stream)
-    trusted = given.cwd if given.trusted else None
-    program, *rest = agent.argv(prompt_file, own_log, given.usd_left, trusted)
+    program, *rest = agent.argv(prompt_file, own_log, given.usd_left, given.trusted)
     own = agent.variables(given.env)
     env = {**given.env, **own}
     for name in NESTED:

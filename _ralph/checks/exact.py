@@ -26,15 +26,12 @@ def listing(root: Path, tracked: set[str], kept: Callable[[str], bool]) -> Listi
     Python beside tracked files are on no list: setup may have imported the project, and
     every edit changes them."""
     found: Listing = {}
-    beside = {name.rpartition("/")[0] for name in tracked}
+    beside = _folders_of(tracked)
     for name, entry in _untracked(root, tracked, kept):
         if not _is_cache(name, beside):
             about = entry.stat(follow_symlinks=False)
-            found[name] = [
-                about.st_mode,
-                about.st_ctime_ns,
-                _content(entry.path, about),
-            ]
+            content = _content(entry.path, about)
+            found[name] = [about.st_mode, about.st_ctime_ns, content]
     return found
 
 
@@ -44,18 +41,17 @@ def restore(
     """Remove what is not on the list `wanted`; what of it is gone or has other bytes,
     which only setup could make again. An entry that has its bytes under another ctime
     gets that noted in `wanted`."""
-    spoiled, missing, folders = [], dict(wanted), []
+    spoiled = []
+    folders = []
+    missing = dict(wanted)
     for name, entry in _untracked(root, tracked, kept):
         noted = missing.pop(name, None)
-        if (
-            noted is None
-            and entry.is_dir(follow_symlinks=False)
-            and os.access(entry.path, os.R_OK | os.W_OK)
-        ):
-            folders.append(entry.path)  # something in it may be kept
-            continue
         if noted is None:
-            files.clear(Path(entry.path))
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if is_folder and os.access(entry.path, os.R_OK | os.W_OK):
+                folders.append(entry.path)  # something in it may be kept
+            else:
+                files.clear(Path(entry.path))
             continue
         about = entry.stat(follow_symlinks=False)
         if about.st_mode != noted[0]:
@@ -75,8 +71,10 @@ def _untracked(
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """The entries below `root` that git does not track, by their names, folders before
     what is in them; what stands in the place of a tracked file is one of them."""
-    beside = {name.rpartition("/")[0] for name in tracked}
-    folders = beside.union(*map(_parents, beside))
+    folders = _folders_of(tracked)
+    for folder in [*folders]:
+        while folder := folder.rpartition("/")[0]:
+            folders.add(folder)
     waiting = [""]
     while waiting:
         inside = waiting.pop()
@@ -86,31 +84,27 @@ def _untracked(
             continue  # removed by who looks, or nobody may look
         for entry in entries:
             name = f"{inside}{entry.name}"
-            if name == ".git" or (
-                name in tracked
-                and (entry.is_file(follow_symlinks=False) or entry.is_symlink())
-            ):
+            if name == ".git":
                 continue
-            if name not in folders or not entry.is_dir(follow_symlinks=False):
+            is_folder = entry.is_dir(follow_symlinks=False)
+            is_file = entry.is_file(follow_symlinks=False) or entry.is_symlink()
+            is_git_s = name in folders if is_folder else is_file and name in tracked
+            if not is_git_s:
                 if kept(name):
                     continue
                 yield name, entry
-            if entry.is_dir(follow_symlinks=False):
+            if is_folder:
                 waiting.append(f"{name}/")
 
 
-def _parents(name: str) -> Iterator[str]:
-    while (at := name.rfind("/")) >= 0:
-        yield (name := name[:at])
+def _folders_of(tracked: set[str]) -> set[str]:
+    return {name.rpartition("/")[0] for name in tracked}
 
 
 def _is_cache(name: str, beside: set[str]) -> bool:
     """Whether it is a `__pycache__` in one of the folders `beside`, or lies in such."""
-    parts = name.split("/")
-    return (
-        "__pycache__" in parts
-        and "/".join(parts[: parts.index("__pycache__")]) in beside
-    )
+    before, cache, _ = f"/{name}/".partition("/__pycache__/")
+    return bool(cache) and before.lstrip("/") in beside
 
 
 def _content(path: str, about: os.stat_result) -> str:
@@ -133,7 +127,8 @@ def unshare(root: Path) -> None:
     tools hard-link what they install from one cache, and an edit in one place would
     change all others."""
     for folder, _, names in os.walk(root):
-        for path in (f"{folder}/{name}" for name in names):
+        for name in names:
+            path = f"{folder}/{name}"
             about = os.lstat(path)
             if about.st_nlink > 1 and stat.S_ISREG(about.st_mode):
                 shutil.copy2(path, f"{path}{files.TEMPORARY}")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.agents import registry
+from _ralph.agents.cli import Agent
 from _ralph.agents.surroundings import forwarded_env, in_place, shared_caches
 from _ralph.checks import exact, trust
 from _ralph.checks.junit import read
@@ -97,7 +98,7 @@ class Places:
     prefix: Prefix | None = None
     # In each place, the files that tools are to trust, by the names of the tools
     trusted: dict[Path, dict[str, list[str]]] = field(default_factory=dict)
-    _allowed: set[tuple[str, bytes | None]] = field(default_factory=set)
+    _told: set[tuple[str, bytes | None]] = field(default_factory=set)
 
     @functools.cached_property
     def from_home(self) -> HomeFiles:
@@ -133,8 +134,8 @@ class Places:
         return tuple(dict.fromkeys(names))
 
     def _names_of(self, path: Path) -> list[str]:
-        paths = (path, Path(os.path.realpath(path)))
-        return [name for one in paths if (name := self.home.name_of(one))]
+        real = Path(os.path.realpath(path))
+        return [*filter(None, map(self.home.name_of, (path, real)))]
 
     def place(self, folder: Path, allow: Collection[str] = ()) -> Checkout:
         """The place at `folder`, with its index in the private folder. A rulebook that
@@ -175,10 +176,13 @@ class Places:
             yield lambda argv, _: [*argv]
             return
         with self.prefix.started(place) as wrap:
-            safe = {"GIT_CONFIG_SYSTEM": str(place / ".git" / ANYBODY_S)}
-            yield lambda argv, env: wrap(
-                argv, forwarded_env(env, trust.VARIABLES) | safe
-            )
+
+            def behind(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
+                told = forwarded_env(env, trust.VARIABLES)
+                told["GIT_CONFIG_SYSTEM"] = str(place / ".git" / ANYBODY_S)
+                return wrap(argv, told)
+
+            yield behind
 
     def hooks(self, place: Path) -> list[str]:
         """The names of the commit hooks in a place."""
@@ -220,13 +224,12 @@ class Places:
         anew with every change of their files."""
         found = trust.granted(self.from_home.trust, place, commit)
         self.trusted[place.root] = found
-        for tool in trust.TOOLS:
-            for name in found.get(tool.name, []) if tool.allow else []:
-                path = place.root / name
-                seen = (str(path), files.read_regular(path))
-                if seen not in self._allowed:
-                    self._allowed.add(seen)
-                    self._call([*tool.allow, str(path)], place.root)
+        for words, name in trust.commands(found):
+            path = place.root / name
+            told = (str(path), files.read_regular(path))
+            if told not in self._told:
+                self._told.add(told)
+                self._call([*words, str(path)], place.root)
 
     def _call(self, argv: Sequence[str], cwd: Path, out: Path | None = None) -> bool:
         """Whether a short command in a place, of which nothing is shown, is not red."""
@@ -236,9 +239,13 @@ class Places:
             done = run_process(command, self.control)
         return done.ended is not Ended.ITSELF or done.exit == 0
 
-    def trusts(self, agent: str, place: Path) -> bool:
-        """Whether an agent, by the name of its row, is to trust a place."""
-        return bool(self.trusted.get(place, {}).get(agent))
+    def trusted_settings(self, agent: Agent, place: Path) -> list[Path]:
+        """The files of its settings that an agent is to trust in a place."""
+        names: list[str] = []
+        for tool in trust.TOOLS:
+            if tool.agent is agent.cli.trust:
+                names = self.trusted.get(place, {}).get(tool.name, [])
+        return [place / name for name in names]
 
     def restored(
         self,
@@ -272,7 +279,8 @@ class Places:
         if isinstance(check.run, str):
             argv = ["/bin/sh", "-c", check.run]
         log = new_log(self.paths, f"{name}.log")
-        env, results = {**self.env(cwd), **(env or {})}, cwd / CHECK_RESULTS
+        env = {**self.env(cwd), **(env or {})}
+        results = cwd / CHECK_RESULTS
         if check.results:
             files.clear(results).parent.mkdir(parents=True, exist_ok=True)
             env["RALPH_RESULTS"] = str(results)
@@ -281,6 +289,7 @@ class Places:
             done = run_process(command, self.control)
         if done.ended is Ended.INTERRUPTED:
             return None
+        missing = self._missing(check, cwd, log) if done.exit == 127 else ""
         result = CheckResult(
             name=check.name,
             command=check.command,
@@ -290,7 +299,7 @@ class Places:
             tail=text.tail(text.redact(text.clean(done.tail)), TAIL),
             log=str(log),
             timed_out=done.ended is Ended.DEADLINE,
-            missing=self._missing(check, cwd, log) if done.exit == 127 else "",
+            missing=missing,
         )
         if check.results:
             result = with_tests(result, read(results, cwd))
@@ -373,11 +382,15 @@ def prepare_workspace(
 def first_word(check: Check) -> str:
     """The word that a check begins with, if it is a plain one: no variable, no operator
     of the shell."""
-    try:
-        words = shlex.split(check.run) if isinstance(check.run, str) else check.run
-    except ValueError:
-        return ""
-    return words[0] if words and re.fullmatch(r"[\w.+/-]+", words[0]) else ""
+    words: Sequence[str] = check.run
+    if isinstance(check.run, str):
+        try:
+            words = shlex.split(check.run)
+        except ValueError:
+            return ""
+    if words and re.fullmatch(r"[\w.+/-]+", words[0]):
+        return words[0]
+    return ""
 
 
 def copied_names(home: Git, include: Path) -> list[str]:
@@ -397,8 +410,8 @@ def setup_failed(result: CheckResult) -> str:
     the first line that speaks of an error, else its last lines."""
     error = r"^[^\n]*\berror\b.*"
     said = re.search(error, result.tail, re.IGNORECASE | re.MULTILINE | re.DOTALL)
-    why = text.one_line(said[0] if said else text.tail(result.tail, 240), 250)
-    why = why or "it printed nothing"
+    cause = said[0] if said else text.tail(result.tail, 240)
+    why = text.one_line(cause, 250) or "it printed nothing"
     if "Could not find an activated virtualenv" in result.tail:  # what pip says
         why += " Make one in the checkout: "
         why += "python3 -m venv .venv && .venv/bin/pip install ..."

@@ -54,32 +54,31 @@ class Room:
         """Where checks run."""
         return self.place.root
 
+    @property
+    def is_set_up(self) -> bool:
+        """Whether it is there, and `setup` ended well in it."""
+        return self.place.exists and self.place.beside("setup").exists()
+
     def prepare(self, commit: str, name: str, before: str = "") -> CheckResult | None:
         """Make the room hold `commit`: one look at all that is there, then a checkout;
         or a room made anew, where it belongs to another stamp or is not as `setup` left
         it. `before` is what the commit was before hooks rewrote it, for which no setup
         is due. The result of `setup` if it is red."""
-        entries, (noted, made) = (
-            self.places.home.entries(commit),
-            noted_setup(self.place),
-        )
+        entries = self.places.home.entries(commit)
         stamp = self._stamp(commit, entries, before or commit)
+        noted, made = noted_setup(self.place)
         if stamp != noted or not self.place.exists:
             return self._make_anew(commit, entries, name)
-        carry(self.place, self.places.from_home.copied)
         as_noted = dict(made)
-        spoiled = exact.restore(
-            self.path, self.place.tracked(commit, entries), self._is_kept, made
-        )
+        carry(self.place, self.places.from_home.copied)
+        tracked = self.place.tracked(commit, entries)
+        spoiled = exact.restore(self.path, tracked, self._is_kept, made)
         if spoiled:
-            self.notices.append(
-                f"the room is made again: {text.few(spoiled)} was not as setup had left it"
-            )
+            why = f"{text.few(spoiled)} was not as setup had left it"
+            self.notices.append(f"the room is made again: {why}")
             return self._make_anew(commit, entries, name)
         self.hold(commit)
-        if not self.place.beside(
-            "setup"
-        ).exists():  # git could not check it out where it was
+        if not self.is_set_up:  # git could not check it out where it was
             return self._make_anew(commit, entries, name)
         if made != as_noted:
             note_setup(self.place, stamp, made)
@@ -88,7 +87,8 @@ class Room:
     def hold(self, tree: str, head: str = "") -> None:
         """Check out a commit, or a tree that is staged on the commit `head`, and give
         the room its `.git`; nothing that git does not track is touched."""
-        self._tree, self._head = tree, head or tree
+        self._tree = tree
+        self._head = head or tree
         if self.place.reset(tree):
             files.clear(self.place.beside("setup"))
         self.places.add_git_and_settings(self.place, self._head)
@@ -97,29 +97,29 @@ class Room:
         """Go on where earlier checks ended on the files of `commit`: what they built
         stays, tracked files are put back. False if the room is not there any more."""
         self._tree = self._head = commit
-        if self.place.exists and self.place.beside("setup").exists():
+        if self.is_set_up:
             self._put_back()
-        return self.place.exists and self.place.beside("setup").exists()
+        return self.is_set_up
 
     def run(self, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
         """Run all checks as one program: what one builds, the next can use; what one
         changes in tracked files is named and put back."""
         results: list[CheckResult] = []
-        for number, check in enumerate(checks):
-            if number and (changed := self._put_back()):
-                what = f"check {checks[number - 1].name} changed {text.few(changed)}"
+        for number, check in enumerate(checks, 1):
+            if results and (changed := self._put_back()):
+                what = f"check {results[-1].name} changed {text.few(changed)}"
                 self.notices.append(f"{what}; put back before the next check")
-            result = self.places.run(
-                check, self.path, f"{name}-check{number + 1}", label, self.env
-            )
+            log = f"{name}-check{number}"
+            result = self.places.run(check, self.path, log, label, self.env)
             if not result:
                 break  # ralph was stopped
-            results.append(result)
-            if not self.place.exists:
-                gone = "it removed or replaced the folder that it ran in"
-                results[-1] = replace(result, ok=False, tail=gone)
-                if failed := self.prepare(self._tree, f"{name}-again"):
-                    return [*results, failed]
+            if self.place.exists:
+                results.append(result)
+                continue
+            gone = "it removed or replaced the folder that it ran in"
+            results.append(replace(result, ok=False, tail=gone))
+            if failed := self.prepare(self._tree, f"{name}-again"):
+                return [*results, failed]
         return results
 
     def hook(self, hook: str, name: str, label: str = "") -> CheckResult | None:
@@ -127,29 +127,31 @@ class Room:
         was stopped."""
         if hook not in self.places.hooks(self.path):
             return None
-        hooks = self._copy_hooks()
-        words = ["git", "-c", f"core.hooksPath={hooks}", "hook", "run", hook]
-        words += ["--", _MESSAGE, *MESSAGE_HOOKS[hook]] if hook in MESSAGE_HOOKS else []
+        words = [
+            "git",
+            "-c",
+            f"core.hooksPath={self._copy_hooks()}",
+            "hook",
+            "run",
+            hook,
+        ]
+        if hook in MESSAGE_HOOKS:
+            words += ["--", _MESSAGE, *MESSAGE_HOOKS[hook]]
+        frozen = self.places.home.calls.env.items()
+        settings = {key: value for key, value in frozen if key[:11] == "GIT_CONFIG_"}
         env = {
+            **self.env,
+            **settings,
             "GIT_INDEX_FILE": str(self.path / ".git/index"),
             "GIT_EDITOR": ":",
             "GIT_PREFIX": "",
         }
-        env |= {
-            key: value
-            for key, value in self.places.home.calls.env.items()
-            if key.startswith("GIT_CONFIG_")
-        }
         check = Check(hook, tuple(words), HOOK_TIMEOUT)
-        result = self.places.run(
-            check, self.path, f"{name}-{hook}", label, {**self.env, **env}
-        )
-        gone = "it removed or replaced the checkout that it ran in"
-        return (
-            replace(result, ok=False, tail=gone)
-            if result and not self.place.exists
-            else result
-        )
+        result = self.places.run(check, self.path, f"{name}-{hook}", label, env)
+        if result and not self.place.exists:
+            gone = "it removed or replaced the checkout that it ran in"
+            return replace(result, ok=False, tail=gone)
+        return result
 
     def _copy_hooks(self) -> Path:
         """The folder of the hooks that run here. Home's own are copied, since the other
@@ -172,26 +174,23 @@ class Room:
     ) -> tuple[str, list[CheckResult]]:
         """What the hooks for messages make of one, and their results, up to the first
         that is red."""
-        self.places.add_git_and_settings(
-            self.place, self._head
-        )  # an earlier hook can have spoiled it
-        path, results = self.path / _MESSAGE, list[CheckResult]()
-        files.clear(path).write_text(f"{message}\n", encoding="utf-8", errors="replace")
+        # An earlier hook can have spoiled it
+        self.places.add_git_and_settings(self.place, self._head)
+        path = files.clear(self.path / _MESSAGE)
+        path.write_text(f"{message}\n", encoding="utf-8", errors="replace")
+        results: list[CheckResult] = []
         for hook in MESSAGE_HOOKS:
-            if result := self.hook(hook, name, label):
-                said = (files.read_regular(path, _LONGEST) or b"").decode(
-                    "utf-8", "replace"
-                )
-                if result.ok and ("\0" in said or not said.strip()):
-                    result = replace(
-                        result,
-                        ok=False,
-                        tail="it left a commit message that git refuses",
-                    )
-                message = said
-                results.append(result)
-                if not result.ok:
-                    break
+            result = self.hook(hook, name, label)
+            if not result:
+                continue
+            left = files.read_regular(path, _LONGEST) or b""
+            message = left.decode("utf-8", "replace")
+            if result.ok and ("\0" in message or not message.strip()):
+                refused = "it left a commit message that git refuses"
+                result = replace(result, ok=False, tail=refused)
+            results.append(result)
+            if not result.ok:
+                break
         return message, results
 
     def staged(self) -> str:
@@ -224,15 +223,12 @@ class Room:
         """What a room that holds `commit`, which has these `entries`, belongs to, where
         `setup` ran on `before`. A `.gitattributes` decides how all files look, and git
         writes only those again that changed."""
-        setup = self.places.stamp(before, entries if before == commit else None)
-        decide = (
-            f"{meta} {name}"
-            for name, meta in entries.items()
-            if name.endswith(".gitattributes")
-        )
-        return files.digest(
-            "\0".join([setup, *decide]).encode("utf-8", "surrogatepass")
-        )
+        known = entries if before == commit else None
+        found = [self.places.stamp(before, known)]
+        for name, about in entries.items():
+            if name.endswith(".gitattributes"):
+                found.append(f"{about} {name}")
+        return files.digest("\0".join(found).encode("utf-8", "surrogatepass"))
 
     def _make_anew(
         self, commit: str, entries: Mapping[str, str], name: str
@@ -247,9 +243,8 @@ class Room:
         if result:
             self._put_back()
             self.places.add_git_and_settings(self.place, commit)
-        made = exact.listing(
-            self.path, self.place.tracked(commit, entries), self._is_kept
-        )
+        tracked = self.place.tracked(commit, entries)
+        made = exact.listing(self.path, tracked, self._is_kept)
         note_setup(self.place, self._stamp(commit, entries, commit), made)
         return None
 

@@ -4,18 +4,18 @@ what home trusts, by the bytes: those of home's history, and those that tasks wi
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import subprocess
-import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from _ralph import text
-from _ralph.files import read_regular, read_text
+from _ralph.agents import registry
+from _ralph.agents.cli import Trust as AgentTrust
+from _ralph.files import read_regular
 from _ralph.git import patterns
 from _ralph.git.checkout import Checkout
 from _ralph.git.git import Git
@@ -28,16 +28,23 @@ _PATIENCE = 10.0
 @dataclass(frozen=True)
 class Tool:
     """A tool that heeds its `files`, which are patterns, only where it trusts them.
-    `trusts` tells whether it does so at home: given the project, a file there and the
-    environment. Of a place it is told by a `variable` with the paths of the files, by
-    the command `allow` and a path, or by its own module."""
+    `asks` tells whether it does so at home: given a file there and the environment. Of
+    a place it is told by a `variable` with the paths of the files, by the command
+    `allow` and a path, or, an `agent`, by its own module."""
 
     name: str
     files: tuple[str, ...]
-    trusts: Callable[[Path, Path, Environment], bool]
     advice: str  # for a person who wants it to trust the files at home
+    asks: Callable[[Path, Environment], bool] | None = None
     variable: str = ""
     allow: tuple[str, ...] = ()
+    agent: AgentTrust | None = None
+
+    def trusts(self, home: Path, path: Path, env: Environment) -> bool:
+        """Whether it trusts a file of the project at `home`."""
+        if self.agent:
+            return self.agent.home(home, env)
+        return self.asks is not None and self.asks(path, env)
 
     def among(self, names: Iterable[str]) -> list[str]:
         """Those of `names` that are files of this tool, however a disk spells them."""
@@ -51,7 +58,7 @@ class Tool:
         return [f":(top,icase,glob){glob.lstrip('/')}" for glob in globs]
 
 
-def _mise(home: Path, path: Path, env: Environment) -> bool:
+def _mise(path: Path, env: Environment) -> bool:
     said = _said(["mise", "trust", "--show"], path.parent, env)
     best = Path("/")
     trusted = False
@@ -64,26 +71,12 @@ def _mise(home: Path, path: Path, env: Environment) -> bool:
     return trusted
 
 
-def _direnv(home: Path, path: Path, env: Environment) -> bool:
+def _direnv(path: Path, env: Environment) -> bool:
     said = _said(["direnv", "status"], path.parent, env)
     return re.search(r"^Found RC allowed (true|0)$", said, re.MULTILINE) is not None
 
 
-def _claude(home: Path, path: Path, env: Environment) -> bool:
-    folder = env.get("CLAUDE_CONFIG_DIR") or env.get("HOME", "")
-    known = _member(json.loads, Path(folder, ".claude.json"), "projects")
-    about = known.get(str(home), {})
-    return isinstance(about, dict) and about.get("hasTrustDialogAccepted") is True
-
-
-def _codex(home: Path, path: Path, env: Environment) -> bool:
-    folder = env.get("CODEX_HOME") or f"{env.get('HOME', '')}/.codex"
-    known = _member(tomllib.loads, Path(folder, "config.toml"), "projects")
-    about = known.get(str(home), {})
-    return isinstance(about, dict) and about.get("trust_level") == "trusted"
-
-
-TOOLS = (
+TOOLS = [
     Tool(
         "mise",
         (
@@ -91,21 +84,17 @@ TOOLS = (
             "**/mise/config.toml", "**/mise/config.*.toml", "**/mise/conf.d/*.toml",
             "**/.mise/config.toml", "**/.mise/config.*.toml", "**/.mise/conf.d/*.toml",
         ),
-        _mise,
         "mise trust",
+        _mise,
         variable="MISE_TRUSTED_CONFIG_PATHS",
     ),
-    Tool("direnv", (".envrc",), _direnv, "direnv allow", allow=("direnv", "allow")),
-    Tool(
-        "claude",
-        ("/.claude/settings.json", "/.claude/settings.local.json"),
-        _claude,
-        "start claude here once and say yes",
-    ),
-    Tool(
-        "codex", ("/.codex/config.toml",), _codex, "start codex here once and say yes"
-    ),
-)  # fmt: skip
+    Tool("direnv", (".envrc",), "direnv allow", _direnv, allow=("direnv", "allow")),
+]  # fmt: skip
+TOOLS += [
+    Tool(name, cli.trust.files, f"start {name} here and say yes", agent=cli.trust)
+    for name, cli in registry.BUILTIN.items()
+    if cli.trust
+]
 VARIABLES = [tool.variable for tool in TOOLS if tool.variable]
 
 
@@ -145,14 +134,13 @@ class Trust:
         return found
 
     def warnings(
-        self, home: Git, tip: str, branch: str, agents: Collection[str]
+        self, home: Git, tip: str, branch: str, agents: Collection[AgentTrust | None]
     ) -> list[str]:
         """Lines about what no place will trust, as far as it is of use to these
         agents."""
         said = []
         for tool in TOOLS:
-            is_agent = not (tool.variable or tool.allow)
-            if is_agent and tool.name not in agents:
+            if tool.agent and tool.agent not in agents:
                 continue
             if names := self.not_trusted.get(tool.name):
                 here = f"{tool.name} does not trust {text.few(names)} at home"
@@ -176,7 +164,7 @@ def ask_home(home: Git, copied: Collection[str], env: Environment) -> Trust:
     files: dict[str, list[str]] = {}
     not_trusted: dict[str, list[str]] = {}
     for tool in TOOLS:
-        if not shutil.which(tool.name, path=env.get("PATH")):
+        if not (tool.agent or shutil.which(tool.name, path=env.get("PATH"))):
             continue
         for name in tool.among(names):
             yes = tool.trusts(home.root, home.root / name, env)
@@ -222,6 +210,16 @@ def variables(
     return told
 
 
+def commands(files: Mapping[str, list[str]]) -> list[tuple[Sequence[str], str]]:
+    """The words of the command, and the file that comes after them, for each of these
+    files whose tool is told so."""
+    found: list[tuple[Sequence[str], str]] = []
+    for tool in TOOLS:
+        if tool.allow:
+            found += [(tool.allow, name) for name in files.get(tool.name, [])]
+    return found
+
+
 def _is_home_s(place: Checkout, name: str) -> bool:
     """Whether a copy still has home's bytes."""
     source = Path(os.path.realpath(place.home.root / name))
@@ -243,13 +241,3 @@ def _said(words: list[str], folder: Path, env: Environment) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return os.fsdecode(done.stdout)
-
-
-def _member(read: Callable[[str], object], path: Path, key: str) -> dict[str, object]:
-    """The object at `key` of a file; empty where there is none."""
-    try:
-        found = read(read_text(path))
-    except (ValueError, RecursionError):
-        return {}
-    inside = found.get(key) if isinstance(found, dict) else None
-    return inside if isinstance(inside, dict) else {}

@@ -52,6 +52,7 @@ def run_role(
             usd_left=share.usd,
             tokens_left=share.tokens,
             dearest=loop.history.dearest[agent.command],
+            trusted=loop.places.trusted_settings(agent, cwd),
             wrap=wrap,
             here=loop.places.here,
         )

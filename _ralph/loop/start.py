@@ -92,7 +92,7 @@ def untrusted(loop: Loop) -> list[str]:
     trust, branch = loop.places.from_home.trust, loop.branch
     if not (trust.files or trust.not_trusted):
         return []
-    agents = {agent.name for agent in opening.agents_of(loop.agents)}
+    agents = [agent.cli.trust for agent in opening.agents_of(loop.agents)]
     return trust.warnings(loop.git, branch.beginning(), branch.name, agents)
 
 

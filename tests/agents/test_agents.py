@@ -477,12 +477,10 @@ def test_a_place_is_trusted_by_each_agent_s_own_word(tmp_path: Path) -> None:
     for name, words in ("claude", allowed), ("codex", ["--trust"]), ("pi", []):
         agent = find_agent(name, BUILTIN, "full")
         without = agent.argv(PROMPT, LOG)
-        added = [
-            w for w in agent.argv(PROMPT, LOG, trusted=tmp_path) if w not in without
-        ]
-        assert added == words
+        argv = agent.argv(PROMPT, LOG, trusted=[settings])
+        assert [word for word in argv if word not in without] == words
     settings.write_text("{")
-    assert CLAUDE.argv(PROMPT, LOG, trusted=tmp_path) == CLAUDE.argv(PROMPT, LOG)
+    assert CLAUDE.argv(PROMPT, LOG, trusted=[settings]) == CLAUDE.argv(PROMPT, LOG)
 
 
 @pytest.mark.parametrize(("name", "file", "content", "trusted"), [

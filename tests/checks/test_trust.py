@@ -3,6 +3,7 @@ they are installed, and with scripts that answer as they do."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import textwrap
@@ -12,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from _ralph.checks.trust import ask_home, variables
-from _ralph.git.git import Git
+from _ralph.checks.trust import variables
 from tests.conftest import Repo
+from tests.scripts import RESULT
 
 # As mise: what is trusted at home is noted by its folder, a variable names more.
 MISE = """
@@ -254,39 +255,42 @@ def test_a_copy_of_an_ignored_file_is_trusted_with_home_s_bytes_alone(
     assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
 
 
-CLAUDE = '{{"projects": {{"{}": {{"hasTrustDialogAccepted": {}}}}}}}'
-CODEX = '[projects."{}"]\ntrust_level = "{}"\n'
+SETTINGS = '{"permissions": {"allow": ["Bash(make)"]}}'
 
 
-@pytest.mark.parametrize(
-    ("config", "yes"),
-    [
-        (CLAUDE.format("HOME", "true"), True),
-        (CLAUDE.format("HOME", "false"), False),
-        (CLAUDE.format("HOME/..", "true"), False),
-        ('{"projects": {"HOME": 1}}', False),
-        ("[", False),
-        (CODEX.format("HOME", "trusted"), True),
-        (CODEX.format("HOME", "untrusted"), False),
-        ("projects = 1", False),
-    ],
-)
-def test_what_home_told_an_agent(repo: Repo, config: str, yes: bool) -> None:
-    home = Git.at(repo.path)
-    for name, file, path in (
-        ("claude", ".claude/settings.json", ".claude.json"),
-        ("codex", ".codex/config.toml", ".codex/config.toml"),
-    ):
-        repo.tool(name, "exit 1")
-        repo.write(file, "")
-        repo.write(f"../no-home/{path}", config.replace("HOME", str(home.root)))
+def test_claude_is_told_what_the_settings_that_home_trusts_allow(repo: Repo) -> None:
+    """And never what it wrote there itself."""
+    repo.write(".claude/settings.json", SETTINGS)
     repo.commit("settings")
-    found = ask_home(home, [], repo.env)
-    told = "codex" if "[projects" in config else "claude"
-    assert (told in found.files) is yes
-    assert (told in found.not_trusted) is not yes
-    (other,) = {"claude", "codex"} - {told}
-    assert other in found.not_trusted
+    script = f"""
+    (OUT / "argv").open("a").write(" ".join(sys.argv) + "\\n")
+    os.makedirs(".claude", exist_ok=True)
+    for name in ("settings.json", "settings.local.json"):
+        P(".claude", name).write_text('{{"permissions": {{"allow": ["Bash(rm)"]}}}}')
+    P(f"T1.{{attempt}}").touch()
+    print({RESULT!r})
+    """
+    claude = repo.agent(script, "claude")
+    repo.tool("claude", f'exec {claude} "$@"')
+    for program in ("bwrap", "socat"):
+        repo.tool(program, "exit 0")
+    said = "claude does not trust .claude/settings.json at home, so no checkout does"
+    for trusted in (False, True):
+        if trusted:
+            known = {
+                "projects": {str(repo.path.resolve()): {"hasTrustDialogAccepted": True}}
+            }
+            repo.write("../no-home/.claude.json", json.dumps(known))
+        repo.plan({"id": f"T{trusted:d}", "checks": ["test -f T1.2"]})
+        code, _, printed = repo.run("claude")
+        assert code == 0, printed
+        assert (said in shown(printed)) is not trusted
+        argv = (repo.outside / "argv").read_text().splitlines()
+        told = ["--allowedTools Bash(make)" in line for line in argv]
+        assert told == [trusted] * 2
+        assert not any("Bash(rm)" in line for line in argv)
+        (repo.outside / "argv").unlink()
+        repo.git("branch", "-D", "ralph/p")
 
 
 def test_a_variable_names_the_files_of_a_place_and_nothing_else_there() -> None:
