@@ -10,8 +10,8 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from _ralph.errors import SHORTAGES
@@ -24,7 +24,7 @@ TEMPORARY = ".ralph-tmp"
 PIECE = 1 << 20
 """Bytes of a large file that are in memory at once."""
 _PATIENCE = 600.0
-"""Seconds that a copy of a file, or a look through a folder, may take."""
+"""Seconds that it may take to remove a folder."""
 
 
 def resource(name: str) -> Path:
@@ -78,13 +78,11 @@ def atomic_write(
     """Replace `path` by `data`: readers see the old file or the new one, and, if it is
     `durable`, also after a power cut.
 
-    A symlink stays a symlink (its target is replaced); the old file's mode is kept
-    unless `mode` says otherwise. OSError leaves the old file as it was.
+    A symlink stays a symlink (its target is replaced); the old file's owner and mode
+    are kept unless `mode` says otherwise, and a new one takes the owner of its folder.
+    OSError leaves the old file as it was.
     """
-    path = Path(os.path.realpath(path))
-    if mode is None and path.exists():
-        mode = stat.S_IMODE(path.stat().st_mode)
-    _replace(path, data, mode, lambda: True, durable)
+    _replace(Path(os.path.realpath(path)), data, mode, durable=durable)
 
 
 def replace_if(path: Path, data: bytes, expected: bytes) -> bool:
@@ -93,57 +91,61 @@ def replace_if(path: Path, data: bytes, expected: bytes) -> bool:
     FileNotFoundError if the file was deleted; it is not made again.
     """
     path = Path(os.path.realpath(path))
-    mode = stat.S_IMODE(path.stat().st_mode)
+    path.stat()
     if data == expected:
         return read_regular(path) == data
-    return _replace(path, data, mode, lambda: read_regular(path) == expected)
+    return _replace(path, data, expected=expected)
 
 
 def _replace(
     path: Path,
     data: bytes,
-    mode: int | None,
-    may: Callable[[], bool],
+    mode: int | None = None,
+    expected: bytes | None = None,
     durable: bool = True,
 ) -> bool:
-    """Put a new file that holds `data` in the place of `path`, if it still may be:
-    whether it was."""
+    """Put a new file that holds `data` in the place of `path`, if that still holds what
+    is expected: whether it was."""
+    if mode is None and path.exists():
+        mode = stat.S_IMODE(path.stat().st_mode)
     name = path.with_name(f".{path.name}.{os.urandom(6).hex()}{TEMPORARY}")
-    fd = os.open(
-        name,
-        os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC,
-        0o600 if mode else 0o666,
-    )
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    fd = os.open(name, flags, 0o666 if mode is None else 0o600)
     try:
         with os.fdopen(fd, "wb", buffering=0):
             write_all(fd, data)
+            _give_to_owner(fd, path if path.exists() else path.parent)
             if mode is not None:
                 os.fchmod(fd, mode)
             if durable:
                 fsync(fd)
-        if replaced := may():
-            os.replace(name, path)
+        if expected is not None and read_regular(path) != expected:
+            return False
+        os.replace(name, path)
     finally:
         name.unlink(missing_ok=True)
-    if replaced and durable:
+    if durable:
         fsync_dir(path.parent)
-    return replaced
+    return True
+
+
+def _give_to_owner(fd: int, of: Path) -> None:
+    """Give a new file to the owner of what is there: in a container, root may work in a
+    folder of somebody else's."""
+    about = of.stat()
+    with contextlib.suppress(PermissionError):  # root may, and a member of the group
+        os.fchown(fd, about.st_uid, about.st_gid)
 
 
 def append(path: Path, data: bytes) -> None:
-    """Add `data` at the end of `path` with one write, durably; a new file's name
-    too."""
+    """Add `data` at the end of `path` with one write, durably; a new file's name too,
+    and it takes the owner of its folder."""
     new = not path.exists()
-    flags = (
-        os.O_WRONLY
-        | os.O_APPEND
-        | os.O_CREAT
-        | os.O_NOFOLLOW
-        | os.O_NONBLOCK
-        | os.O_CLOEXEC
-    )
-    fd = os.open(path, flags, 0o666)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     try:
+        if new:
+            _give_to_owner(fd, path.parent)
         write_all(fd, data)
         fsync(fd)
     finally:
@@ -197,28 +199,25 @@ def regular(path: str | Path, follow: bool = True) -> os.stat_result | None:
 
 def copy(source: str, target: str) -> bool:
     """Copy a regular file, or the one that a link leads to, with its mode and time,
-    unless `target` has its size and time already; whether there is one. `cp` keeps the
-    holes of a sparse file. OSError if the system is out of something."""
-    import subprocess
+    unless `target` has its size and time already; whether there is one. OSError if the
+    system is out of something."""
+    import shutil  # 5 ms with what it imports
 
     wanted, there = regular(source), regular(target, follow=False)
     if wanted is None:
         return False
-    if there and (there.st_size, there.st_mtime_ns) == (
-        wanted.st_size,
-        wanted.st_mtime_ns,
-    ):
-        return True
+    if there:
+        found = (there.st_size, there.st_mtime_ns)
+        if found == (wanted.st_size, wanted.st_mtime_ns):
+            return True
     os.makedirs(os.path.dirname(target), exist_ok=True)
-    words, env = (
-        ["cp", "-pL", "--", source, str(clear(Path(target)))],
-        {**os.environ, "LC_ALL": "C"},
-    )
-    done = subprocess.run(words, stderr=subprocess.PIPE, timeout=_PATIENCE, env=env)
-    for number in SHORTAGES:
-        if os.strerror(number).encode() in done.stderr:
-            raise OSError(number, os.strerror(number), target)
-    return done.returncode == 0
+    try:
+        shutil.copy2(source, clear(Path(target)))
+    except OSError as error:
+        if error.errno in SHORTAGES:
+            raise
+        return False
+    return True
 
 
 def signature(path: Path) -> list[int]:
@@ -234,28 +233,13 @@ def signature(path: Path) -> list[int]:
 def clear(path: Path) -> Path:
     """Remove what is at `path`, a file or a folder with all in it; `path`."""
     if path.is_dir() and not path.is_symlink():
-        import shutil  # 5 ms with what it imports
-
-        try:
-            shutil.rmtree(path, ignore_errors=True)
-            if path.exists():  # we may not write to a folder in it
-                open_up(path)
-                shutil.rmtree(path, ignore_errors=True)
-        except RecursionError:  # thousands of folders, one in the other
-            import subprocess
-
-            subprocess.run(
-                ["rm", "-rf", "--", path], stderr=subprocess.DEVNULL, timeout=_PATIENCE
-            )
-    with contextlib.suppress(
-        FileNotFoundError, NotADirectoryError
-    ):  # a folder on the way can be a file now
-        try:
-            path.unlink()
-        except PermissionError:
-            if not path.is_symlink():
-                open_up(path)
-            path.unlink()
+        _call("rm", "-rf", "--", path)
+        if path.exists():  # we may not write to a folder in it
+            open_up(path)
+            _call("rm", "-rf", "--", path)
+    # A folder on the way can be a file now
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.unlink()
     return path
 
 
@@ -274,59 +258,16 @@ def make_way(path: Path) -> None:
         clear(path)
 
 
-def fill(top: Path, wanted: Mapping[str, bytes], folders: Collection[str] = ()) -> None:
-    """Make the folder `top` hold the files `wanted` and these `folders`, by their names
-    in it, and nothing else. A file that is there already stays: to remove one that is
-    on the disk takes longer than to read it.
-    """
-    real = {
-        *folders,
-        *(str(folder) for name in wanted for folder in PurePosixPath(name).parents),
-    }
-    missing = dict(wanted)
-    if not _is_ours(top):
-        clear(top)
-    for path, below, names in os.walk(top):
-        for entry in [Path(path, name) for name in (*below, *names)]:
-            name = entry.relative_to(top).as_posix()
-            if name in real and _is_ours(entry):
-                continue
-            if (
-                name in wanted
-                and read_regular(entry, len(wanted[name]) + 1) == wanted[name]
-            ):
-                del missing[name]
-                continue
-            clear(entry)
-            if entry.name in below:
-                below.remove(entry.name)
-    for folder in real:
-        (top / folder).mkdir(parents=True, exist_ok=True)
-    for name, data in missing.items():
-        (top / name).write_bytes(data)
-
-
-def _is_ours(folder: Path) -> bool:
-    """Whether it is a folder, and no link to one, in which we can do what we like."""
-    return (
-        folder.is_dir()
-        and not folder.is_symlink()
-        and os.access(folder, os.R_OK | os.W_OK | os.X_OK)
-    )
-
-
 def open_up(folder: Path) -> None:
     """Give its owner access to all in `folder`: some tools leave read-only caches, and
-    agents anything. On macOS anybody can lock a file of their own."""
+    agents anything."""
+    _call("chmod", "-R", "u+rwX", folder)
+
+
+def _call(*words: str | Path) -> None:
     import subprocess
 
-    for words in (["chflags", "-R", "nouchg,nouappnd"], ["chmod", "-R", "u+rwX"]):
-        with contextlib.suppress(
-            FileNotFoundError, PermissionError
-        ):  # Linux has no chflags
-            subprocess.run(
-                [*words, str(folder)], stderr=subprocess.DEVNULL, timeout=_PATIENCE
-            )
+    subprocess.run(words, stderr=subprocess.DEVNULL, timeout=_PATIENCE)
 
 
 def walk(top: Path) -> Iterator[Path]:

@@ -568,31 +568,6 @@ def nothing_hangs() -> Iterator[None]:
 
 
 @pytest.fixture
-def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A command that locks a file. On macOS its owner can; elsewhere root can, and a
-    `chflags` on PATH, made of what Linux has, unlocks it."""
-    command, probe, unlock = (
-        "chflags uchg",
-        tmp_path / "probe",
-        tmp_path / "unlock/chflags",
-    )
-    if not shutil.which("chflags"):
-        command = "chattr +i"
-        unlock.parent.mkdir()
-        unlock.write_text('#!/bin/sh\nexec chattr -R -i "$3"\n')
-        unlock.chmod(0o755)
-        monkeypatch.setenv("PATH", str(unlock.parent), prepend=":")
-    probe.touch()
-    if subprocess.run(
-        ["sh", "-c", f"{command} {probe}"], stderr=subprocess.DEVNULL
-    ).returncode:
-        pytest.skip("nobody here can lock a file")
-    files.open_up(probe)
-    yield command
-    files.open_up(tmp_path)
-
-
-@pytest.fixture
 def own_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Places of ralph in this process are the test's own."""
     monkeypatch.setenv("RALPH_PLACES", str(tmp_path / "places"))

@@ -128,8 +128,13 @@ def _write(checkout: Checkout, own: Path, written: dict[str, bytes]) -> None:
     as alternates."""
     objects = checkout.home.common / "objects"
     written["objects/info/alternates"] = os.fsencode(f"{objects}\n")
-    # Without `refs`, git sees no repository.
-    files.fill(own, written, ("hooks", "refs"))
+    files.clear(own)
+    for name in ("hooks", "refs"):  # without `refs`, git sees no repository
+        (own / name).mkdir(parents=True)
+    for name, data in written.items():
+        path = own / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
     shutil.copyfile(checkout.index, own / "index")
 
 

@@ -65,9 +65,7 @@ def test_what_stands_in_place_of_ralphs_own_files(repo: Repo, kind: str) -> None
     names = ("gitconfig", "room.lock", f"{repo.room.name}.setup")
     few = [private / name for name in names]
     assert {*few} <= {*there}
-    for path in (
-        few if kind == "2,000 folders" else [*there, *more, repo.places / "plan.json"]
-    ):
+    for path in few if kind == "2,000 folders" else [*there, *more]:
         files.clear(path)
         if kind == "a FIFO":
             os.mkfifo(path)
@@ -114,18 +112,3 @@ def test_a_file_called_as_ralphs_temporary_ones(repo: Repo) -> None:
         repo.write(name, "mine")
     code, _, printed = repo.run(repo.agent(MAKES))
     assert code == 0 and [repo.read(name) for name in names] == ["mine"] * 4, printed
-
-
-def test_what_a_check_or_an_agent_locked_ends_no_night(locks: str, repo: Repo) -> None:
-    repo.plan(
-        own("T1"),
-        own("T2"),
-        checks=[f"mkdir left && touch left/x && {locks} left/x left"],
-    )
-    agent = repo.agent(
-        f"P(f'build-{{task}}').touch(); sh(f'{locks} build-{{task}}')\n{MAKES}"
-    )
-    for words in (["--max-iterations", "1"], []):
-        code, _, printed = repo.run(agent, *words)
-        assert code == (3 if words else 0), printed
-    assert repo.passed() == ["T1", "T2"]
