@@ -9,8 +9,9 @@ from typing import Any
 
 from _ralph import text
 from _ralph.errors import BadInput, Stop
-from _ralph.model import Json, Share, Spent, Task
+from _ralph.model import Json, Share, Spent, Task, Verdict
 from _ralph.state.history import History, TaskHistory, Unavailable
+from _ralph.state.records import AttemptEnded
 
 BLOCKED_AT_ONCE = 3
 """That many tasks blocked in a row end a run in which nothing has passed."""
@@ -111,8 +112,13 @@ def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop 
             what = "dollars" if unit == "usd" else unit
             reason = f"the plan's budget in {what} is spent; to go on, raise budget.{unit} in prd.json"
             return Stop("budget", reason)
+    if run.iterations >= limits.iterations:
+        count = text.count(limits.iterations, "iteration")
+        last = history.last
+        if isinstance(last, AttemptEnded) and last.verdict is Verdict.LIMITED:
+            return Stop("limited", f"limit reached: {count}; then {last.reason}")
+        return Stop("limit", f"limit reached: {count}")
     reached = {
-        text.count(limits.iterations, "iteration"): run.iterations >= limits.iterations,
         f"{limits.hours:g} hours": seconds >= limits.hours * 3600,
         "the time given with --until": now >= limits.until,
         f"${limits.usd:.2f} for this run (--max-usd)": run.usd >= limits.usd,

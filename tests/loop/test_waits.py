@@ -260,7 +260,7 @@ def test_a_deadline_in_silence_is_a_limit_and_one_with_words_is_an_attempt(
     plan(repo, {"checks": ["false"]})
     silent = speaker(repo, "time.sleep(3600)")
     assert repo.run(silent, "--agent-timeout", "1s", "--max-wait", "0")[0] == 75
-    assert repo.run(silent, "--idle-timeout", "1s", "--max-wait", "0")[0] == 75
+    assert repo.run(silent, "--idle-timeout", "1s", "--max-iterations", "1")[0] == 75
     event = (
         '{"type":"assistant","message":{"content":[{"type":"text","text":"thinking"}]}}'
     )
