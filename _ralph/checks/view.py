@@ -112,8 +112,11 @@ class Reporter(View):
     def watch(self, agent: Stream) -> None:
         """Follow an agent that starts: its words, and what it has used so far."""
         self._agent = agent
+        has_events = agent.reads_lines
         if self.verbose:
-            agent.raw = lambda line: self.tell("heard", "raw", [line[:100_000]])
+            agent.raw = self._printed
+            if has_events:
+                agent.listen = self._heard
         elif self.stays:
             agent.listen = self._heard
         agent.retry = self._retried
@@ -141,9 +144,18 @@ class Reporter(View):
             self.line(" | ".join(part for part in parts if part), "  ")
         return max(self._said + _SIGN_OF_LIFE - now, 1.0)
 
+    def _printed(self, line: str) -> None:
+        """Send a line that the agent printed, but for events: their words come by
+        themselves."""
+        if not line.startswith("{"):
+            self.tell("heard", "raw", [line[:100_000]])
+
     def _heard(self, kind: str, words: str) -> None:
         """Send a few lines of each message, and no more a second than a person can
-        read."""
+        read; with `verbose` all of them."""
+        if self.verbose:
+            self.tell("heard", kind, words.strip().splitlines())
+            return
         if int(time.monotonic()) != self._second:
             self._second, self._lines = int(time.monotonic()), 0
         lines = words.strip().splitlines()[:3]
