@@ -74,13 +74,6 @@ def last_line(text: str) -> str:
     return one_line(lines[-1], 160) if lines else "no output"
 
 
-def middle(text: str, width: int) -> str:
-    """`text` on one line of at most `width` characters, cut in its middle."""
-    line = one_line(text, 10_000)
-    half = (width - 3) // 2
-    return line if len(line) <= width else f"{line[:half]}...{line[-half:]}"
-
-
 def cut(line: str, width: int) -> str:
     """`line` in at most `width` characters."""
     if len(line) <= width:

@@ -56,41 +56,6 @@ def test_clean(given: str, wanted: str) -> None:
     assert text.clean(given) == wanted
 
 
-@pytest.mark.parametrize(("given", "width", "wanted"), [
-    ("short", 10, "short"),
-    ("exactly 10", 10, "exactly 10"),
-    ("eleven char", 10, "eleven ..."),
-    ("  many \n\n spaces \t and lines ", 80, "many spaces and lines"),
-    ("\x1b[31mred\x1b[0m\r\n## x", 80, "red ## x"),
-    ("", 10, ""),
-    ("日本語日本語", 5, "日本..."),
-    ("abcdef", 3, "..."),
-])  # fmt: skip
-def test_one_line(given: str, width: int, wanted: str) -> None:
-    assert text.one_line(given, width) == wanted
-
-
-@pytest.mark.parametrize("hostile", HOSTILE)
-@pytest.mark.parametrize("width", [3, 20, 400])
-def test_one_line_is_one_line_of_at_most_that_width(hostile: str, width: int) -> None:
-    line = text.one_line(hostile * 3, width)
-    assert len(line) <= width
-    assert len(line.splitlines()) <= 1
-
-
-@pytest.mark.parametrize(("given", "width", "wanted"), [
-    ("short", 10, "short"),
-    ("exactly 10", 10, "exactly 10"),
-    ("the head and the tail", 11, "the ...tail"),
-    ("the head and the tail", 12, "the ...tail"),  # never more than asked
-    ("two\n lines \x1b[31mred", 80, "two lines red"),
-    ("a" + "x" * 5000 + "z", 9, "axx...xxz"),
-    ("", 10, ""),
-])  # fmt: skip
-def test_middle(given: str, width: int, wanted: str) -> None:
-    assert text.middle(given, width) == wanted
-
-
 @pytest.mark.parametrize(("given", "wanted"), [
     ("one\ntwo", "two"),
     ("one\ntwo\n\n  \n", "two"),

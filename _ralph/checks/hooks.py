@@ -71,7 +71,7 @@ def message_for(places: Places, task: Task, iteration: int, attempt: int) -> str
 
 def trailers(agent: str, attempt_id: str) -> list[str]:
     """The lines that say who made a commit: an `agent`, in the attempt of this id."""
-    short = text.middle(agent, 86)  # linters of messages refuse lines of over 100
+    short = text.one_line(agent, 86)  # linters of messages refuse lines of over 100
     return [f"Ralph-Agent: {short}", f"Ralph-Attempt: {attempt_id}"]
 
 

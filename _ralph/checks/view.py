@@ -57,7 +57,7 @@ class View:
         if record.beside:
             said += f" (beside red: {text.few(record.beside)})"
         if record.weak:
-            said += " (weak)"
+            said += " (weak: nothing turned green)"
         if record.reason:
             said += f": {record.reason}"
         passed = record.verdict is Verdict.PASSED

@@ -18,6 +18,7 @@ from _ralph.model import Json
 
 _PATIENCE = 2.0
 """Seconds for a reader that is slow."""
+_SIGNS = {"say": "|", "tool": "$"}
 _CLEAR = "\r\x1b[K"
 _CUT = "\x1b[?7l{} \x1b[?7h"
 """A line that the terminal itself cuts at its width, however wide the letters are. What
@@ -92,7 +93,9 @@ class Terminal(View):
             for line in lines:
                 line = self._speaker + text.one_line(line, 100_000)
                 if kind != "raw":
-                    line = _CUT.format(f"  {'$' if kind == 'tool' else '|'} {line}")
+                    line = f"  {_SIGNS[kind]} {line}"
+                if self.stays and not self.verbose:
+                    line = _CUT.format(line)
                 self._put(f"{line}\n")
         self._speak_for("")
 

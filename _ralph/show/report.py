@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from _ralph import files, text
 from _ralph.git.git import Git, Late
+from _ralph.model import Plan, Task
 from _ralph.show import status
 from _ralph.state import layout, summary
 from _ralph.state.log import Log
-from _ralph.state.records import AttemptEnded
+from _ralph.state.records import AttemptEnded, Failure
 
 if TYPE_CHECKING:
     import jinja2
@@ -44,27 +45,30 @@ def page(prd_path: Path) -> str:
     shown = status.read(prd_path)
     plan, history = shown.plan, shown.history
     paths = layout.locate(prd_path)
+    tasks = summary.task_facts(plan, history)
+    # the newest first
+    passed = [task for task in tasks if task.task.passed]
+    passed.sort(key=lambda task: task.known.passed_at or 0, reverse=True)
     records = Log(paths.progress, plan).records()
     attempts = [record for record in records if isinstance(record, AttemptEnded)]
     attempts.reverse()
-    tasks = summary.task_facts(plan, history)
-    passed = [task for task in tasks if task.task.passed]
-    passed.sort(key=lambda task: task.known.passed_at or 0, reverse=True)
-    return _template().render(
-        project=plan.project,
-        history=history,
-        running=shown.running is not None,
-        stop=summary.last_stop(plan, history),
-        steps=status.next_steps(shown, history.stopped),
-        total=len(tasks),
-        blocked=[task for task in tasks if task.state == "blocked"],
-        passed=passed,
-        open=[task for task in tasks if task.state in ("failed", "open", "waiting")],
-        diffs=_diffs(paths.root, [task.known.commit for task in passed]),
-        attempts=attempts,
-        learned=_learned(paths.rulebook, attempts),
-        retry=lambda task: summary.command_line("retry", prd_path, [task.task.id]),
-    )
+    values = {
+        "project": plan.project,
+        "history": history,
+        "running": shown.running is not None,
+        "stop": summary.last_stop(plan, history),
+        "steps": status.next_steps(shown, history.stopped),
+        "total": len(tasks),
+        "blocked": [task for task in tasks if task.state == "blocked"],
+        "passed": passed,
+        "open": [task for task in tasks if task.state not in ("passed", "blocked")],
+        "diffs": _diffs(paths.root, [task.known.commit for task in passed]),
+        "attempts": attempts,
+        "learned": _learned(paths.rulebook, attempts),
+        "commands": lambda task: _commands(plan, task.task, task.known.last.failure),
+        "retry": lambda task: summary.command_line("retry", prd_path, [task.task.id]),
+    }
+    return _template().render(values)
 
 
 def _template() -> jinja2.Template:
@@ -77,16 +81,17 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
         finalize=_safe,
     )
-    environment.filters["line"] = text.one_line
-    environment.filters["count"] = text.count
-    environment.filters["duration"] = text.duration
-    environment.filters["dollars"] = summary.dollars
-    environment.filters["thousands"] = summary.thousands
-    environment.filters["spent"] = summary.spent
-    environment.filters["when"] = _when
-    return environment.from_string(
-        files.resource("templates/report.html").read_text("utf-8")
-    )
+    environment.filters |= {
+        "line": text.one_line,
+        "count": text.count,
+        "duration": text.duration,
+        "dollars": summary.dollars,
+        "thousands": summary.thousands,
+        "spent": summary.spent,
+        "when": _when,
+    }
+    source = files.resource("templates/report.html").read_text("utf-8")
+    return environment.from_string(source)
 
 
 def _safe(value: object) -> object:
@@ -94,6 +99,16 @@ def _safe(value: object) -> object:
     if type(value) is not str:
         return value
     return text.clip(text.redact(text.clean(value)), _LONGEST)
+
+
+def _commands(plan: Plan, task: Task, failure: Failure) -> list[str]:
+    """The whole commands of red checks of a task whose names do not say them."""
+    names = {failure.name, *failure.others}
+    commands = []
+    for check in [*plan.checks, *task.checks]:
+        if check.name in names and check.name != check.command:
+            commands.append(check.command)
+    return commands
 
 
 def _when(moment: float) -> str:

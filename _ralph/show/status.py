@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections import Counter
@@ -16,7 +17,7 @@ from click import style
 
 from _ralph import text
 from _ralph.errors import BadInput, Exit
-from _ralph.model import Json, Paths, Plan
+from _ralph.model import Json, Paths, Plan, Task
 from _ralph.state import layout, prd
 from _ralph.state.history import History
 from _ralph.state.records import AttemptBegan, Stopped
@@ -34,7 +35,13 @@ from _ralph.state.summary import (
     thousands,
 )
 
-FINAL_CHECK_DUE = "final check due: what landed has not been checked again; the next run starts with that"
+WEAK = "weak: no check that was red before such a task turned green by it"
+FINAL_CHECK_DUE = "final check due: the next run begins by checking all passes again"
+_PERMIT = (
+    "permit what its agent was denied: in the agent's own settings, by an option in "
+    "--agent (claude: --allowedTools), or all of it with --full-permissions, at best "
+    "behind --wrap"
+)
 _COLORS = {
     "passed": "green",
     "failed": "yellow",
@@ -44,6 +51,9 @@ _COLORS = {
 }
 _WIDTH = 120
 """Columns where there is no terminal."""
+_LINES = 8
+"""Of the output of a red check: in all but one of 33 projects they held the cause."""
+_STATE = len("running")
 _NARROW = 60
 """Below so many columns, what a task took is not shown."""
 
@@ -137,25 +147,14 @@ def show(status: Status, form: str) -> str:
     color = terminal and not os.environ.get("NO_COLOR")
     if form == "md":
         return text.fenced("\n".join(lines(status, _WIDTH, color=False)), "text")
-    return "\n".join(lines(status, _columns(), color))
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns
+    return "\n".join(lines(status, width, color))
 
 
 def as_object(status: Status) -> Json:
     """What `--json` prints."""
     known = summarize(status.plan, status.history, running=status.running)
     return known.as_object()
-
-
-def _columns() -> int:
-    """The width of the terminal, or of what COLUMNS says. shutil has the same, and
-    takes 5 ms to import."""
-    named = os.environ.get("COLUMNS", "")
-    if named.isdecimal():
-        return int(named)
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns
-    except (OSError, ValueError):
-        return _WIDTH
 
 
 # ---------------------------------------------------------------- the text
@@ -168,25 +167,24 @@ def lines(status: Status, width: int, color: bool) -> list[str]:
     rows = _rows(known)
     width = max(width, 40)
     upcoming = "" if known.running else known.next
-    states = ["next" if row.task.id == upcoming else row.state for row in rows]
-    widest = max(map(len, states))
-    ids = min(max(len(row.id) for row in rows), width // 3)
-    costs = max(len(row.spent) for row in rows)
+    id_width = min(max(len(row.id) for row in rows), width // 3)
+    spent_width = max(len(row.spent) for row in rows)
     printed = []
-    for state, row in zip(states, rows, strict=True):
-        columns = f"  {text.one_line(row.id, ids):{ids}}  "
-        if costs and width >= _NARROW:
-            columns += f"{row.spent:>{costs}}  "
+    for row in rows:
+        columns = f"  {text.one_line(row.id, id_width):{id_width}}  "
+        if spent_width and width >= _NARROW:
+            columns += f"{row.spent:>{spent_width}}  "
         title = f"({row.remark}) {row.title}" if row.remark else row.title
-        title = text.one_line(title, width - widest - len(columns))
-        word = f"{state:{widest}}"
+        title = text.one_line(title, width - _STATE - len(columns))
+        state = "next" if row.task.id == upcoming else row.state
+        word = f"{state:{_STATE}}"
         if color:
             word = style(word, fg=_COLORS.get(state))
         printed.append(word + columns + title)
-        printed += [" " * (widest + 2) + warning for warning in row.warnings]
-    count = _count(status.plan, known, rows)
-    sentences = [text.one_line(words, 1000) for words in _sentences(status, known)]
-    return [*printed, "", count, *sentences]
+        for line in [*row.warnings, *_failure(row)]:
+            printed.append(" " * (_STATE + 2) + line)
+    sentences = [_count(status.plan, known, rows), *_sentences(status, known)]
+    return [*printed, "", *(text.one_line(words, 1000) for words in sentences)]
 
 
 def _rows(known: Summary) -> list[TaskFacts]:
@@ -205,6 +203,17 @@ def _rows(known: Summary) -> list[TaskFacts]:
             )
         rows.append(facts)
     return rows
+
+
+def _failure(row: TaskFacts) -> list[str]:
+    """Of the red check of a task that has not passed, the last eight lines that it
+    printed, and where all of it is."""
+    last = row.known.last
+    if row.task.passed or last is None or not last.failure.log:
+        return []
+    printed = text.redact(text.clean(last.failure.tail)).splitlines()
+    whole = [text.one_line(line) for line in printed if line.strip()]
+    return [*(f"| {line}" for line in whole[-_LINES:]), f"all: {last.failure.log}"]
 
 
 def _worker_words(worker: Worker) -> str:
@@ -228,12 +237,14 @@ def _count(plan: Plan, known: Summary, rows: list[TaskFacts]) -> str:
             words += f", {states[state]} {state}"
     if known.iterations:
         words += f"; {text.count(known.iterations, 'iteration')}, {spent(known.spent)}"
-    return text.one_line(words, 1000)
+    return words
 
 
 def _sentences(status: Status, known: Summary) -> Iterator[str]:
     """What runs or how the last run ended, what is used of the limits, whether a final
-    check is due, where work lands, and what to do next."""
+    check is due, where passes are, and what to do next."""
+    if any(row.weak for row in known.tasks):
+        yield WEAK
     yield ending(status)
     usage = known.usage
     if not status.history.run:
@@ -243,7 +254,7 @@ def _sentences(status: Status, known: Summary) -> Iterator[str]:
     if known.final_check_due:
         yield FINAL_CHECK_DUE
     if known.branch:
-        where = f"verified work lands on branch {known.branch}"
+        where = f"passes are committed on branch {known.branch}"
         if status.places:
             where += f"; agents and checks work in {status.places}"
         yield where
@@ -285,27 +296,28 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     plan = status.plan
     path = status.prd
     again = command_line("run", path)
-    unblock = _unblock(status)
+    blocked = [task for task in plan.tasks if task.is_blocked]
     # a run goes on by itself
     if status.running:
-        return unblock
+        return _unblock(status, blocked)
     # what no task can go on without comes first
     if stopped and stopped.stop == "red-checks":
-        add = command_line("add", path)
-        task = f"{add} 'TITLE' --check 'THE RED ONE'"
-        return [f"fix it yourself, or let a task do it: {task}", again]
+        return [*_mend(status), again]
     if stopped and stopped.stop == "budget":
         return [f"raise `budget` in {path}", again]
     if stopped and stopped.exit == Exit.AGENT:
+        if status.history.this_run.denied:
+            return [_PERMIT, f"{again} --full-permissions"]
         return ["fix it", command_line("doctor", path, ["--probe"]), again]
     # tasks that need a person
-    if unblock:
-        return [*unblock, again]
+    if blocked:
+        return [*_unblock(status, blocked), again]
     # tasks that nothing proves
     if unproved := prd.unproved(plan):
         check = command_line("run", path, ["--check"])
         return [
-            f"nothing proves {text.few(unproved)}; name a check: {check} 'YOUR TEST COMMAND'"
+            f"nothing proves {text.few(unproved)}; name a check: "
+            f"{check} 'YOUR TEST COMMAND'"
         ]
     # all is done
     if all(task.passed for task in plan.tasks):
@@ -316,18 +328,27 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     return [again]
 
 
-def _unblock(status: Status) -> list[str]:
+def _mend(status: Status) -> list[str]:
+    """How to go on where checks of the plan are red: a task of its own for each."""
+    said = status.history.recheck.red if status.history.recheck else []
+    steps = []
+    for check in status.plan.checks:
+        if any(line.startswith(f"{check.name} ") for line in said):
+            words = [f"Mend {check.name}", "--check", check.command]
+            steps.append(command_line("add", status.prd, words))
+    return ["fix it yourself, or let a task do it", *steps]
+
+
+def _unblock(status: Status, blocked: list[Task]) -> list[str]:
     """How to open blocked tasks: one that asks something first."""
-    blocked = [task for task in status.plan.tasks if task.is_blocked]
-    asking = [task.id for task in blocked if status.history.of(task).question]
-    if asking:
-        retry = command_line("retry", status.prd, asking[:1])
-        steps = [f"{retry} --answer '...'"]
-        if len(blocked) > 1:
-            steps.append(f"{len(blocked) - 1} more blocked")
-        return steps
     if not blocked:
         return []
+    for task in blocked:
+        if status.history.of(task).question:
+            retry = command_line("retry", status.prd, [task.id])
+            return [f"{retry} --answer '...'"]
     names = [task.id for task in blocked]
-    retry = command_line("retry", status.prd, names)
-    return [f"fix what blocks {text.few(names)}", retry]
+    steps = [f"fix what blocks {text.few(names)}"]
+    if any(status.history.of(task).denials for task in blocked):
+        steps.append(_PERMIT)
+    return [*steps, command_line("retry", status.prd, names)]

@@ -88,6 +88,7 @@ class TaskHistory(Spent):
     proof: frozenset[str] = frozenset()  # the checks that were run on that commit
     holds: bool = False  # nothing took the pass away since
     weak: bool = False
+    beside: list[str] = field(default_factory=list)  # checks that were red beside it
     tests: list[str] = field(
         default_factory=list
     )  # those that were there before, and that it changed
@@ -308,6 +309,7 @@ class History(Spent):
             task.last, task.parked = record, record.parked
         if verdict is Verdict.PASSED:
             task.start_anew()
+            task.beside = record.beside
             task.passed_at, task.weak, task.tests = (
                 record.iteration,
                 record.weak,

@@ -380,7 +380,7 @@ def _check(value: Any, where: str) -> Check:
         results=_get(entry, "results", str) or "",
     )
     name = _get(entry, "name", str) or check.command
-    return replace(check, name=text.middle(name, 60))
+    return replace(check, name=text.one_line(name, 60))
 
 
 def _setup(value: Any) -> Setup | None:

@@ -205,6 +205,8 @@ def _facts(plan: Plan, task: Task, known: TaskHistory, attempts: int) -> TaskFac
             remarks.append("weak")
         if known.tests:
             remarks.append("changed tests")
+        if known.beside:
+            remarks.append(f"beside red: {text.few(known.beside)}")
     else:
         waits_for = [name for name in task.depends_on if name not in plan.passed_ids]
         if task.blocked:
@@ -241,7 +243,7 @@ def _warnings(task: Task, known: TaskHistory, reason: str, attempts: int) -> lis
     if known.question and not task.passed and known.question not in reason:
         warnings.append(f"it asks: {known.question}")
     if known.denials:
-        warnings.append(f"denied: {'; '.join(known.denials)}")
+        warnings.append(f"its agent was denied: {'; '.join(known.denials)}")
     lines = [text.one_line(warning, 300) for warning in warnings]
     return list(dict.fromkeys(lines))  # a question can be the reason as well
 

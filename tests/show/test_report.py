@@ -93,6 +93,7 @@ its work: git show refs/ralph/parked/c0ffee/0003-T2
 ralph retry T2 --answer '...'
 Ruled out: the old table has no currency
 Red: own
+$ cat T2.txt; grep -q good T2.txt
 cat: T2.txt: No such file or directory
 grep: T2.txt: No such file or directory
 All of it: ~/.ralph/log/0003-T2.log
@@ -124,9 +125,10 @@ Open: 3
 T3: task 3 waits for T2
 T4: task 4 failed
 failed 1 of 2: own failed with exit 1 (0.1 s)
-denied: npm test
+its agent was denied: npm test
 Next step: make this check green: own
 Red: own
+$ cat T4.txt; grep -q good T4.txt
 bad
 All of it: ~/.ralph/log/0004-T4.log
 T5: task 5 open
@@ -200,17 +202,7 @@ def test_it_is_written_where_it_says(night: Repo) -> None:
     written.symlink_to(victim)  # as an agent may have made it
     assert night.ralph("report").returncode == 0
     assert (victim.read_text(), written.is_symlink()) == ("mine", False)
-    given = night.ralph("report", "--output", "../page.html")
-    assert (given.returncode, given.stdout) == (0, "")
-    assert "T2" in (night.outside / "page.html").read_text()
     assert night.git("status", "--porcelain") == " M prd.json\n?? progress.txt\n"
-
-
-def test_a_page_that_cannot_be_made_leaves_the_last_one(repo: Repo) -> None:
-    last = repo.write("../page.html", "last")
-    repo.write("prd.json", "{")
-    assert repo.ralph("report", "-o", "../page.html").returncode == 2
-    assert last.read_text() == "last"
 
 
 def test_it_needs_only_plan_and_notes(night: Repo, tmp_path: Path) -> None:
@@ -221,26 +213,6 @@ def test_it_needs_only_plan_and_notes(night: Repo, tmp_path: Path) -> None:
     assert f"\ngit show {commit}\n" in page(bare).text
     (bare.path / "progress.txt").unlink()
     assert "\nNo run yet.\nNeeds you\n" in page(bare).text
-
-
-def test_another_plan_file_stands_in_the_commands(repo: Repo) -> None:
-    repo.plan({"checks": ["false"], "blocked": "why?"})
-    (repo.path / "prd.json").rename(repo.path / "my plan.json")
-    shown = page(repo, "--prd", "my plan.json")
-    assert "\nwhy?\nralph retry --prd 'my plan.json' T1\n" in shown.text
-
-
-def test_while_a_loop_runs(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]})
-    up = repo.outside / "up"
-    agent = repo.agent(f"P({str(up)!r}).touch(); time.sleep(30)")
-    loop = repo.start("run", "--agent", agent)
-    repo.wait_for("../up")
-    shown = page(repo)
-    loop.terminate()
-    loop.communicate(timeout=30)
-    assert "A run is at work." in shown.text
-    assert "The last run" not in shown.text and "ralph run" not in shown.text
 
 
 # ---------------------------------------------------------------- what others wrote
@@ -326,14 +298,6 @@ def test_a_large_change_is_cut(repo: Repo) -> None:
     shown = page(repo)
     assert len(shown.source) < 300_000
     assert f"[cut here; all of it: git show {commit[:12]}]" in shown.text
-
-
-def test_a_run_that_stopped_for_something_else_needs_a_person(repo: Repo) -> None:
-    repo.plan({"checks": ["false"]})
-    stop = {"event": "stop", "stop": "budget", "exit": 4, "reason": "budget is spent"}
-    log(repo, {"event": "start", "task": "T1", "title": "task 1", "iteration": 1}, stop)
-    shown = page(repo).text
-    assert ": budget is spent\nNeeds you\nraise `budget` in prd.json\n" in shown
 
 
 @pytest.mark.parametrize("commit", ["--output=stolen", "HEAD~99", "0" * 40])
