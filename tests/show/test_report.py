@@ -125,7 +125,7 @@ Open: 3
 T3: task 3 waits for T2
 T4: task 4 failed
 failed 1 of 2: own failed with exit 1 (0.1 s)
-its agent was denied: npm test
+its agent was denied: Bash: npm test
 Next step: make this check green: own
 Red: own
 $ cat T4.txt; grep -q good T4.txt
@@ -137,7 +137,7 @@ locked.txt (iteration 1, T1)
 Noticed
 it started clean; earlier work is parked at refs/ralph/parked/c0ffee/0003-T2-before (iteration 3, T2)
 Denied by the agent's own permissions
-npm test (iteration 4, T4)
+Bash: npm test (iteration 4, T4)
 Learned, and not in AGENTS.md
 migrations run by hand
 Iterations: 4
