@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from click import style
 from _ralph import text
 from _ralph.errors import BadInput, Exit
 from _ralph.model import Json, Paths, Plan, Task
-from _ralph.state import layout, prd
+from _ralph.state import layout, limits, prd
 from _ralph.state.history import History
 from _ralph.state.records import AttemptBegan, Stopped
 from _ralph.state.summary import (
@@ -37,11 +38,6 @@ from _ralph.state.summary import (
 
 WEAK = "weak: no check that was red before such a task turned green by it"
 FINAL_CHECK_DUE = "final check due: the next run begins by checking all passes again"
-_PERMIT = (
-    "permit what its agent was denied: in the agent's own settings, by an option in "
-    "--agent (claude: --allowedTools), or all of it with --full-permissions, at best "
-    "behind --wrap"
-)
 _COLORS = {
     "passed": "green",
     "failed": "yellow",
@@ -295,7 +291,7 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     the first rule that fits. None where nothing is to be done."""
     plan = status.plan
     path = status.prd
-    again = command_line("run", path)
+    again = run_command(plan, path)
     blocked = [task for task in plan.tasks if task.is_blocked]
     # a run goes on by itself
     if status.running:
@@ -307,7 +303,7 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
         return [f"raise `budget` in {path}", again]
     if stopped and stopped.exit == Exit.AGENT:
         if status.history.this_run.denied:
-            return [_PERMIT, f"{again} --full-permissions"]
+            return [f"{again} --full-permissions"]
         return ["fix it", command_line("doctor", path, ["--probe"]), again]
     # tasks that need a person
     if blocked:
@@ -326,6 +322,25 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
         land = command_line("land", path, [status.to_land])
         return [command_line("report", path), land]
     return [again]
+
+
+def run_command(plan: Plan, path: Path) -> str:
+    """The command that runs a plan; with a limit where an API key pays for its agent,
+    and the plan has none."""
+    from _ralph.agents import registry  # only where there is something to run
+
+    command = command_line("run", path)
+    with contextlib.suppress(BadInput):
+        allowed = limits.resolve(plan.settings, {})
+        if allowed.in_dollars or allowed.in_tokens:
+            return command
+        name = [*prd.commands(plan.settings.get("agent")), "claude"][0]
+        clis = registry.with_own(plan.settings.get("agents", {}))
+        agent = registry.find_agent(name, clis, "edit")
+        key, _ = registry.credentials(agent, os.environ)
+        if key and "dollars" in agent.cli.reports:
+            return f"{command} --max-usd 20"
+    return command
 
 
 def _mend(status: Status) -> list[str]:
@@ -348,7 +363,5 @@ def _unblock(status: Status, blocked: list[Task]) -> list[str]:
             retry = command_line("retry", status.prd, [task.id])
             return [f"{retry} --answer '...'"]
     names = [task.id for task in blocked]
-    steps = [f"fix what blocks {text.few(names)}"]
-    if any(status.history.of(task).denials for task in blocked):
-        steps.append(_PERMIT)
-    return [*steps, command_line("retry", status.prd, names)]
+    retry = command_line("retry", status.prd, names)
+    return [f"fix what blocks {text.few(names)}", retry]

@@ -86,6 +86,7 @@ def shop(folder: Path) -> Status:
 
 @pytest.fixture(autouse=True)
 def utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
 
@@ -258,7 +259,7 @@ def asks(task: str) -> Records:
     ("opo", [stopped("limit", 3)], "ralph run"),
     ("bbo", [], "fix what blocks A, B; ralph retry A B; ralph run"),
     ("bbb", asks("B"), f"{RETRY}; ralph run"),
-    ("boo", worked("A", 1, "failed", blocked="x", denials=["cp"]), f"fix what blocks A; {status._PERMIT}; ralph retry A; ralph run"),
+    ("obo", [{**worked("A", 1, "failed", denied=True, denials=["cp"])[1], "run": "r"}, stopped("unavailable", 5)], "ralph run --full-permissions"),
     ("ono", [], "nothing proves B; name a check: ralph run --check 'YOUR TEST COMMAND'"),
     ("ppp", [], "ralph report; ralph land ralph/x"),
     # what no task can go on without comes before those that are blocked
@@ -267,7 +268,11 @@ def asks(task: str) -> Records:
     ("ooo", [{"event": "recheck", "red": ["lint failed with exit 1"]}, stopped("red-checks", 4)], "fix it yourself, or let a task do it; ralph add 'Mend lint' --check 'npm run lint'; ralph run"),
 ])  # fmt: skip
 def test_what_to_do_next(
-    tmp_path: Path, states: str, records: Records, wanted: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    states: str,
+    records: Records,
+    wanted: str,
 ) -> None:
     given: dict[str, dict[str, Any]] = {
         "o": {"checks": ["x"]},
@@ -284,6 +289,12 @@ def test_what_to_do_next(
     shown = shown._replace(to_land="ralph/x")
     last = shown.history.stopped
     assert "; ".join(status.next_steps(shown, last)) == wanted
+    # where a key pays, the run has a limit
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
+    paid = wanted.replace("ralph run", "ralph run --max-usd 20")
+    paid = paid.replace("--max-usd 20 --check", "--check")
+    assert "; ".join(status.next_steps(shown, last)) == paid
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
     # a plan by another name is named in each command
     named = shown._replace(prd=Path("my plan.json"))
     again = re.sub(r"ralph ([a-z]+)(?= |;|$)", r"ralph \1 --prd 'my plan.json'", wanted)
