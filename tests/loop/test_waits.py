@@ -397,7 +397,7 @@ def test_one_task_that_is_denied_does_not_end_the_run_and_three_in_a_row_do(
         "T4 failed",
         "T5 failed",
     ]
-    assert repo.read("progress.txt").count("- denied: make x") == 5
+    assert repo.read("progress.txt").count("- denied: Bash: make x") == 5
     assert "make x" in summary["tasks"][0]["reason"]
 
 
