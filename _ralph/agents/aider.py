@@ -32,7 +32,8 @@ def read(turn: Turn, event: Json) -> None:
     elif event.get("event") == "message_send":
         turn.end(Outcome.DONE)
         told = event.get("properties")
-        turn.count([get(told, "prompt_tokens")], [get(told, "completion_tokens")])
+        sent, received = get(told, "prompt_tokens"), get(told, "completion_tokens")
+        turn.count(([sent], [received], None))
         turn.pay(get(told, "total_cost"), total=True)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from _ralph import files
 from _ralph.agents.cli import Cli, Trust, words
-from _ralph.agents.turn import Turn, get, objects, string, tokens
+from _ralph.agents.turn import Turn, Usage, get, objects, string, tokens
 from _ralph.model import Json, Outcome, Tokens
 
 _SANDBOX = (
@@ -54,8 +54,7 @@ def _answer(turn: Turn, event: Json) -> None:
             turn.say(turn.text)
         elif part.get("type") == "tool_use":
             turn.use(string(part, "name"), part.get("input"))
-    sent, received, cached = _usage(message)
-    turn.request(get(message, "id"), tokens(sent, received, cached))
+    turn.request(get(message, "id"), _usage(message))
     if event.get("error") in _CANNOT_RUN:
         turn.end(Outcome.UNAVAILABLE)
 
@@ -121,7 +120,7 @@ def _result(turn: Turn, event: Json) -> None:
     for denied in objects(event, "permission_denials"):
         turn.deny(string(denied, "tool_name"), denied.get("tool_input"))
     turn.pay(event.get("total_cost_usd"), total=True)
-    turn.count(*_usage(event))
+    turn.count(_usage(event))
     _count_models(turn, objects(event, "modelUsage"))
 
 
@@ -145,12 +144,12 @@ def _count_models(turn: Turn, models: list[Json]) -> None:
     for model in models:
         cached = model.get("cacheReadInputTokens")
         new = [model.get("inputTokens"), model.get("cacheCreationInputTokens")]
-        whole.add(tokens([*new, cached], [model.get("outputTokens")], cached))
+        whole.add(tokens(([*new, cached], [model.get("outputTokens")], cached)))
     if whole.total > turn.tokens.total:
         turn.tokens = whole
 
 
-def _usage(value: object) -> tuple[list[object], list[object], object]:
+def _usage(value: object) -> Usage:
     """The tokens that a message or a result tells: sent, received, and cached of those
     sent."""
     usage = get(value, "usage")
@@ -215,7 +214,6 @@ CLI = Cli(
         b'{"type":"user","message":{"role":"user","content":[{"type":"tool_result"',
     ),
     reports=("dollars", "tokens"),
-    config="CLAUDE_CONFIG_DIR",
     keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     logins=("$CLAUDE_CODE_OAUTH_TOKEN", ".claude/.credentials.json"),
     resume="claude --resume {session}",

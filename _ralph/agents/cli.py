@@ -61,7 +61,6 @@ class Cli:
     reports: tuple[str, ...] = ()  # dollars, tokens
     reports_late: bool = False  # at its end, and it has no limit of its own
     reads_rulebook: bool = False  # AGENTS.md, by itself
-    config: str = ""  # the variable that names its configuration
     keys: tuple[str, ...] = ()  # variables with an API key, which is billed
     logins: tuple[str, ...] = ()
     resume: str = ""  # the command that reopens a {session}

@@ -45,7 +45,8 @@ def read(turn: Turn, event: Json) -> None:
         turn.end(Outcome.DONE)
         usage = event.get("usage")
         cached = get(usage, "cached_input_tokens")
-        turn.count([get(usage, "input_tokens")], [get(usage, "output_tokens")], cached)
+        sent, received = get(usage, "input_tokens"), get(usage, "output_tokens")
+        turn.count(([sent], [received], cached))
     elif kind == "turn.failed":
         turn.fail(string(event, "error", "message"), _CANNOT_RUN, _LIMITED)
 
@@ -107,7 +108,6 @@ CLI = Cli(
     reports=("tokens",),
     reports_late=True,
     reads_rulebook=True,
-    config="CODEX_HOME",
     keys=("CODEX_API_KEY",),
     logins=(".codex/auth.json",),
     resume="codex resume {session}",

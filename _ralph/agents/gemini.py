@@ -62,7 +62,8 @@ def _result(turn: Turn, event: Json) -> None:
     """The last event."""
     stats = event.get("stats")
     cached = get(stats, "cached")
-    turn.count([get(stats, "input_tokens")], [get(stats, "output_tokens")], cached)
+    sent, received = get(stats, "input_tokens"), get(stats, "output_tokens")
+    turn.count(([sent], [received], cached))
     if event.get("status") == "success":
         turn.end(Outcome.DONE)
     elif event.get("status") == "error":

@@ -45,7 +45,7 @@ def _step(turn: Turn, part: object) -> None:
     cached = get(used, "cache", "read")
     sent = [get(used, "input"), cached, get(used, "cache", "write")]
     received = [get(used, "output"), get(used, "reasoning")]
-    turn.count(sent, received, cached)
+    turn.count((sent, received, cached))
     turn.pay(get(part, "cost"))
     if get(part, "reason") == "stop":
         turn.end(Outcome.DONE)

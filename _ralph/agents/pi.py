@@ -46,7 +46,7 @@ def _message(turn: Turn, message: Json) -> None:
     cached = get(usage, "cacheRead")
     sent = [get(usage, "input"), cached, get(usage, "cacheWrite")]
     received = [get(usage, "output")]
-    turn.count(sent, received, cached)
+    turn.count((sent, received, cached))
     turn.pay(get(usage, "cost", "total"))
     _end(turn, message)
 
@@ -74,7 +74,6 @@ CLI = Cli(
     skips=(b'{"type":"message_update"', b'{"type":"tool_execution_update"'),
     reports=("dollars", "tokens"),
     reads_rulebook=True,
-    config="PI_CODING_AGENT_DIR",
     logins=(".pi/agent/auth.json",),
     hints={"No API key found": "log pi in, or set the key of its provider"},
     resume="pi --session {session}",

@@ -92,14 +92,6 @@ def _own(name: str, rows: Mapping[str, Any], above: tuple[str, ...]) -> Cli:
     return cli
 
 
-def config_variables(clis: Clis) -> frozenset[str]:
-    """The variables that name the configuration of an agent, or its login."""
-    names = {cli.config for cli in clis.values()}
-    for cli in clis.values():
-        names.update(login[1:] for login in cli.logins if login.startswith("$"))
-    return frozenset(names - {""})
-
-
 def require(agent: Agent, here: bool = True) -> None:
     """AgentUnavailable if an agent is missing, or cannot be confined to its
     permissions; what is not `here` but behind a prefix, that will say."""

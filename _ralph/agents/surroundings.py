@@ -22,19 +22,17 @@ def in_place(
     env: Mapping[str, str],
     home: Path,
     place: Path,
-    own: frozenset[str] = frozenset(),
     venv: bool = False,
 ) -> dict[str, str]:
     """The environment `env` of a project at `home` for a command that runs in its
     checkout `place`.
 
-    A value that names `home` names `place`, by whole components of a path; but for the
-    variables `own`, which name the configuration of agents. A virtual environment that
-    is active, and not the project's, is left; with `venv`, one that stands in `place`
-    is active.
+    A value that names `home` names `place`, by whole components of a path. A virtual
+    environment that is active, and not the project's, is left; with `venv`, one that
+    stands in `place` is active.
     """
     moved = dict(env)
-    kept = {*own, *_TABLE["not home's"]}
+    kept = _TABLE["not home's"]
     # Else the whole of home would seem to move
     if not Path(env.get("HOME") or "/").is_relative_to(home):
         names = names_of(home, env.get("PWD", ""))

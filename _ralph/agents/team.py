@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from _ralph.agents import registry
@@ -27,15 +28,18 @@ class Agents:
         """The agents of `task`, one for each failed attempt: those given, else its own,
         else the plan's, else claude."""
         own = task.agents if task else ()
-        plan = self.settings.plan.settings.get("agent")
-        return self.settings.options.agent or own or prd.commands(plan) or ("claude",)
+        plan = prd.commands(self.settings.plan.settings.get("agent"))
+        return self.settings.options.agent or own or plan or ("claude",)
 
     def agent(self, task: Task) -> Agent:
         """The agent of the next attempt at `task`: its rung of the ladder, or the
         fallback while that one is unavailable."""
         rungs = self.ladder(task)
-        first = self.named(rungs[min(self.history.of(task).attempts, len(rungs) - 1)])
-        return min((first, self.fallback), key=self.back_at) if self.fallback else first
+        agent = self.named(rungs[: self.history.of(task).attempts + 1][-1])
+        fallback = self.fallback
+        if fallback and self.back_at(fallback) < self.back_at(agent):
+            return fallback
+        return agent
 
     def named(self, command: str) -> Agent:
         """The agent of a command, with the permissions of this run. One that cannot be
@@ -45,56 +49,54 @@ class Agents:
             return replace(agent, permissions="full")
         return agent
 
+    def _role(self, command: str | None, role: str) -> str:
+        """The command of a role: the one given, else the plan's."""
+        return command or self.settings.plan.settings.get(role) or ""
+
     @property
     def fallback(self) -> Agent | None:
         """The agent that works while another one is unavailable, if there is one."""
-        command = self.settings.options.fallback or self.settings.plan.settings.get(
-            "fallback"
-        )
+        command = self._role(self.settings.options.fallback, "fallback")
         return self.named(command) if command else None
 
     @property
     def judge(self) -> Agent | None:
         """The agent that must agree before a task passes, if there is one."""
-        command = self.settings.options.judge or self.settings.plan.settings.get(
-            "judge"
-        )
+        command = self._role(self.settings.options.judge, "judge")
         return registry.find_agent(command, self.clis, "read") if command else None
 
     @property
     def planner(self) -> Agent:
         """The agent that writes a plan: the one given, the plan's planner, its agent,
         or claude."""
-        command = self.settings.options.planner or self.settings.plan.settings.get(
-            "planner"
-        )
+        command = self._role(self.settings.options.planner, "planner")
         return registry.find_agent(command or self.ladder()[0], self.clis, "read")
+
+    def of_tasks(self, tasks: Iterable[Task]) -> list[Agent]:
+        """The agents of the open ones of these tasks, each once, with every rung of
+        their ladders; and the fallback."""
+        found: dict[str, Agent] = {}
+        for task in tasks:
+            for command in () if task.passed else self.ladder(task):
+                found[command] = self.named(command)
+        if found and self.fallback:
+            found[self.fallback.command] = self.fallback
+        return [*found.values()]
 
     @property
     def workers(self) -> list[Agent]:
-        """The agents of the open tasks, each once, with every rung of their ladders;
-        and the fallback."""
-        ladders = {
-            self.ladder(task) for task in self.settings.plan.tasks if not task.passed
-        }
-        commands = dict.fromkeys(
-            command for ladder in sorted(ladders) for command in ladder
-        )
-        other = [self.fallback] if commands and self.fallback else []
-        return [*map(self.named, commands), *other]
+        """The agents of all open tasks."""
+        return self.of_tasks(self.settings.plan.tasks)
 
     def is_limited(self, agent: Agent) -> bool:
         """Whether a task that this agent may work on, or judge, has a limit in dollars
         of its own."""
-        tasks = [task for task in self.settings.plan.tasks if not task.passed]
-        tasks = [task for task in tasks if task.limits.usd < limits.NONE]
-        commands = {
-            self.named(command).command
-            for task in tasks
-            for command in self.ladder(task)
-        }
-        others = [other.command for other in (self.fallback, self.judge) if other]
-        return bool(tasks) and agent.command in (*commands, *others)
+        plan = self.settings.plan
+        limited = [task for task in plan.tasks if task.limits.usd < limits.NONE]
+        agents = self.of_tasks(limited)
+        if agents and self.judge:
+            agents.append(self.judge)
+        return agent.command in {one.command for one in agents}
 
     def back_at(self, agent: Agent) -> float:
         """When (unix time) an agent can be used again: 0 is now, NEVER not in this
@@ -105,14 +107,10 @@ class Agents:
     def unavailable(self, agent: Agent) -> Unavailable:
         """Why it cannot be used: what was said of it last, or its provider bills extra
         usage."""
-        options, plan = self.settings.options, self.settings.plan
-        allowed = options.allow_overage or plan.settings.get("allowOverage")
         limited = self.history.this_run.away.get(agent.command, Unavailable())
-        billed = (
-            Unavailable()
-            if allowed
-            else self.history.overage.get(agent.name, Unavailable())
-        )
-        return max(
-            limited, billed, key=lambda away: limits.back(self.settings.limits, away)
-        )
+        billed = self.history.overage.get(agent.name, Unavailable())
+        plan = self.settings.plan.settings
+        if self.settings.options.allow_overage or plan.get("allowOverage"):
+            return limited
+        both = (limited, billed)
+        return max(both, key=lambda away: limits.back(self.settings.limits, away))

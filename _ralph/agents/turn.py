@@ -13,6 +13,9 @@ _MOST = 10**15  # a few hundred digits would be no float any more
 _DENIALS = 100
 _GIVEN = ("command", "file_path", "filePath", "path", "url")
 _SHOWN = (*_GIVEN, "pattern", "query")
+Usage = tuple[list[object], list[object], object]
+"""What a request took, as it was told: tokens sent and received, each as numbers that
+add up, and those of the sent ones that came from a cache."""
 
 
 @dataclass
@@ -30,7 +33,7 @@ class Turn:
     usd: float | None = None
     tokens: Tokens = field(default_factory=Tokens)
     asked: Tokens = field(default_factory=Tokens)  # requests that no result has counted
-    asking: Tokens = field(default_factory=Tokens)  # the last request, of `message`
+    asking: Usage = ([], [], None)  # that of the last one, which `message` answers
     message: object = None
     untold: set[str] = field(default_factory=set)  # units that should have been counted
     denials: list[str] = field(default_factory=list)
@@ -91,24 +94,23 @@ class Turn:
         self.presumed, self.reason = outcome, reason
         self.stop = True
 
-    def request(self, message: object, used: Tokens) -> None:
+    def request(self, message: object, usage: Usage) -> None:
         """Count one request until a result counts it; each part of its answer, a
         `message`, tells it again."""
         if message != self.message:
-            self.asked.add(self.asking)
-        self.message, self.asking = message, used
+            self.asked.add(tokens(self.asking))
+            self.message = message
+        self.asking = usage
 
-    def count(
-        self, sent: list[object], received: list[object], cached: object = None
-    ) -> None:
+    def count(self, usage: Usage) -> None:
         """Count the tokens of a result, which has all requests before it."""
-        told = [value for value in (*sent, *received) if value is not None]
+        told = [value for value in (*usage[0], *usage[1]) if value is not None]
         if not told or None in map(amount, told):
             self.untold.add("tokens")
-        used = tokens(sent, received, cached)
+        used = tokens(usage)
         self.tokens.add(used)
         if used.total:
-            self.asked, self.asking = Tokens(), Tokens()
+            self.asked, self.asking = Tokens(), ([], [], None)
 
     def pay(self, usd: object, total: bool = False) -> None:
         """Count dollars, of all so far with `total`."""
@@ -124,7 +126,7 @@ class Turn:
     def used(self) -> Tokens:
         """The tokens that results have counted, and those of requests since."""
         total = Tokens()
-        for used in (self.tokens, self.asked, self.asking):
+        for used in (self.tokens, self.asked, tokens(self.asking)):
             total.add(used)
         return total
 
@@ -164,9 +166,12 @@ def amount(value: object) -> float | None:
     return float(min(value, _MOST))
 
 
-def tokens(sent: list[object], received: list[object], cached: object) -> Tokens:
+def tokens(usage: Usage) -> Tokens:
     """The tokens of these numbers, as far as they can be counted."""
-    sums = []
-    for values in (sent, received, [cached]):
-        sums.append(int(sum(amount(value) or 0 for value in values)))
+    sent, received, cached = usage
+    sums = [sum(map(_whole, values)) for values in (sent, received, [cached])]
     return Tokens(*sums)
+
+
+def _whole(value: object) -> int:
+    return int(amount(value) or 0)

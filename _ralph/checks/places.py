@@ -91,8 +91,6 @@ class Places:
     settings: Settings
     home: Git
     branch: str
-    # Variables that name the configuration of agents, which is home's in a place, too
-    own_variables: frozenset[str]
     control: Control
     view: View
     prefix: Prefix | None = None
@@ -165,7 +163,7 @@ class Places:
         # Noted once it is green, so setup itself sees no half of what it makes
         made = self.paths.private / f"{place.name}.setup"
         venv = self.setup is not None and made.is_file()
-        env = in_place(here, self.paths.root, place, self.own_variables, venv)
+        env = in_place(here, self.paths.root, place, venv)
         return env | trust.variables(env, place, self.trusted.get(place, {}))
 
     @contextlib.contextmanager

@@ -118,7 +118,6 @@ def made(
     branch = Branch(git, named, paths.private.name)
     own_rows = plan.settings.get("agents", {})
     clis = registry.with_own(own_rows)
-    variables = registry.config_variables(clis)
     return Loop(
         number=1,
         run_id=run_id,
@@ -126,7 +125,7 @@ def made(
         log=log,
         git=git,
         branch=branch,
-        places=Places(settings, git, branch.name, variables, control, view),
+        places=Places(settings, git, branch.name, control, view),
         agents=Agents(settings, clis, history),
         control=control,
         view=view,

@@ -38,7 +38,7 @@ def places_of(
     paths = layout.paths_of(repo.path, home.common, path)
     allowed = limits.resolve({}, {})
     settings = Settings(Options(), paths, replace(plan, setup=made), allowed)
-    return Places(settings, home, branch, frozenset(), Control(), View())
+    return Places(settings, home, branch, Control(), View())
 
 
 def checked_out(repo: Repo, *state: str, branch: str = "ralph/p") -> Checkout:
