@@ -131,19 +131,6 @@ def test_a_package_of_which_nothing_is_reported_hides_no_regression(repo: Repo) 
     assert "1 newly red: price > test_price" in last(repo)["reason"]
 
 
-def test_a_suite_that_was_green_stays_green_also_where_only_a_new_test_is_red(
-    repo: Repo,
-) -> None:
-    """Else a night begins with a green suite, and ends with a red one and 0."""
-    shop(repo, first=False, old=OLD.partition("def test_old")[0])
-    wrong = FIRST.replace("== 9", "== 8")
-    right = f"P('tests/rebate.py').write_text({FIRST!r} if attempt > 1 else {wrong!r})"
-    code, _, printed = repo.run(repo.agent(f"{WORKS}\n{right}"))
-    assert (code, repo.verdicts()) == (0, ["T1 failed", "T1 passed"]), printed
-    assert "1 newly red: rebate > test_rebate" in repo.records("verdict")[0]["reason"]
-    assert fresh_clone_is_green(repo, "ralph/p", [suite()["run"]])
-
-
 def test_the_next_prompt_has_the_failures_own_message(repo: Repo) -> None:
     shop(repo, old=OLD.replace("price(2) == 4", 'price(2) == 4, "two cost four"'))
     keeps = f'P("{repo.outside}/prompt").write_text(prompt)\n'
@@ -190,34 +177,6 @@ def test_a_task_may_remove_the_tests_that_it_is_allowed_to(repo: Repo) -> None:
     assert "1 test gone, as `allow` lets it: price > test_zero" in last(repo)["notices"]
 
 
-def test_a_single_test_that_turns_green_is_evidence(repo: Repo) -> None:
-    shop(repo, first=False)
-    repo.plan({}, {"id": "T2"}, checks=[suite()])
-    mends = OLD.replace('assert False, "red for a year"', "pass")
-    repo.run(repo.agent(f'P("tests/price.py").write_text({mends!r})'), "--task", "T1")
-    repo.run(repo.agent('P("notes.txt").write_text("hm")'), "--task", "T2")
-    assert [bool(record.get("weak")) for record in repo.records("verdict")] == [
-        False,
-        True,
-    ]
-
-
-@pytest.mark.parametrize("how", ["files", "whole"])
-def test_a_suite_whose_new_tests_could_not_be_imported_is_evidence(
-    repo: Repo, how: str
-) -> None:
-    """What failed before is the file, and what passes now are the tests in it."""
-    shop(
-        repo,
-        how,
-        old="from shop import price\ndef test_price(): assert price(2) == 4\n",
-        checks=[],
-    )
-    code, _, printed = repo.run(repo.agent(WORKS))
-    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
-    assert not last(repo).get("weak")
-
-
 def test_a_test_that_is_flaky_blocks_nobody_and_is_named(repo: Repo) -> None:
     flaky = f"""
 import pathlib
@@ -229,19 +188,6 @@ def test_flaky():
     shop(repo, first=False, old=OLD + flaky)
     code, _, printed = repo.run(repo.agent('P("notes.txt").write_text("hm")'))
     assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
-    assert last(repo)["flaky"] == ["price > test_flaky"]
-
-
-def test_a_flaky_test_is_no_evidence_for_an_agent_that_was_cut_off(repo: Repo) -> None:
-    """It is red before the work, and green in each later run."""
-    seen = repo.outside / "seen"
-    flaky = f"import os\ndef test_flaky(): assert os.path.exists({str(seen)!r}) or open({str(seen)!r}, 'w').write('')\n"
-    shop(repo, first=False, old=OLD + flaky)
-    agent = repo.agent(
-        'P("notes.txt").write_text("hm")\nprint("hm", flush=True)\ntime.sleep(60)'
-    )
-    code, _, printed = repo.run(agent, "--agent-timeout", "3s", "--max-attempts", "1")
-    assert (code, repo.verdicts()) == (4, ["T1 timed-out"]), printed
     assert last(repo)["flaky"] == ["price > test_flaky"]
 
 
@@ -271,13 +217,7 @@ def test_a_new_test_with_a_time_in_its_name_is_green_in_a_fresh_checkout(
 RESULTS = {
     "open(out, 'w').write(good)": "",
     "os.mkfifo(out)": "failed: its results are no regular file that can be read",
-    "os.symlink(os.path.abspath('good.xml'), out)": "failed: its results are no regular file that can be read",
-    "os.mkdir(out); os.symlink('.', out + '/a.xml')": "failed: its results (a.xml) are no regular file",
-    "open(out, 'w').write('<!DOCTYPE a [<!ENTITY b \"c\">]>' + good)": "failed: its results hold a DOCTYPE",
     "open(out, 'w').write(good[:-20])": "failed: its results are no JUnit XML: ",
-    "open(out, 'w').write(good + chr(0))": "failed: its results are no JUnit XML: ",
-    "open(out, 'w').write('<checkstyle/>')": "failed: its results are no JUnit XML: they begin with <checkstyle>",
-    "open(out, 'w').write('<testsuite>' + ' ' * (300 << 20))": "failed: its results are over 64 MB",
     "open(out, 'w').write('<testsuite/>')": "failed: its results name no test",
 }
 
@@ -300,61 +240,6 @@ def test_results_that_cannot_be_read_are_red_with_the_reason(
     assert RESULTS[line] in last(repo).get("reason", "")
 
 
-def test_an_own_check_is_green_as_a_whole(repo: Repo) -> None:
-    """Half of the work is none."""
-    shop(repo)
-    repo.write("tests/rebate.py", FIRST + "def test_more(): assert rebate(0) == 0\n")
-    repo.commit("one more")
-    repo.run(repo.agent(WORKS), "--max-attempts", "1")
-    assert repo.verdicts() == ["T1 failed"]
-    assert last(repo)["reason"].startswith("own 1 passed, 1 failed")
-
-
-SKIPS = "def test_rebate():\n    if hasattr(shop, 'SKIP'): return 'skip'\n    assert shop.rebate(10) == 9\n"
-DROPS = "if not hasattr(shop, 'SKIP'):\n    def test_rebate(): assert shop.rebate(10) == 9\n"
-
-
-@pytest.mark.parametrize("test", [SKIPS, DROPS], ids=["skipped", "gone"])
-def test_a_task_s_own_test_that_does_not_run_any_more_is_not_done(
-    repo: Repo, test: str
-) -> None:
-    shop(repo)
-    repo.write("tests/rebate.py", f"import shop\ndef test_shop(): pass\n{test}")
-    repo.commit("one that is green, and one that is not")
-    skips = f'P("shop.py").write_text({SHOP + "SKIP = True" + chr(10)!r})'
-    repo.run(repo.agent(skips), "--max-attempts", "1")
-    assert last(repo)["reason"].startswith(
-        "own failed: red before the work, and not run now: rebate > test_"
-    )
-    repo.ralph("retry", "T1")
-    assert repo.run(repo.agent(WORKS))[0] == 0 and not last(repo).get("weak")
-
-
-def test_a_suite_that_was_red_without_a_test_must_go_on_to_report(repo: Repo) -> None:
-    """Such as one whose coverage is too low: as a whole it blocks nobody, and its tests
-    are known."""
-    shop(
-        repo,
-        first=False,
-        old="from shop import price\ndef test_price(): assert price(2) == 4\n",
-    )
-    repo.write("run_tests.py", RUNNER.replace("sys.exit(code)", "sys.exit(3)"))
-    repo.commit("covers too little")
-    repo.plan({"checks": ["grep -q new shop.py"]}, checks=[suite()])
-    ends = repo.agent('P("shop.py").write_text("import os; os._exit(0)  # new")')
-    repo.run(ends, "--max-attempts", "1")
-    assert last(repo)["reason"].startswith(
-        "tests failed: it wrote no results to RALPH_RESULTS"
-    )
-    repo.ralph("retry", "T1")
-    honest = repo.agent(f'P("shop.py").write_text({SHOP + "# new" + chr(10)!r})')
-    assert (
-        repo.run(honest)[0] == 4
-        and last(repo)["verdict"] == "passed"
-        and last(repo)["beside"] == ["tests"]
-    )
-
-
 def test_a_suite_that_runs_again_but_whose_new_test_is_red_is_weak_evidence(
     repo: Repo,
 ) -> None:
@@ -370,49 +255,10 @@ def test_a_suite_that_runs_again_but_whose_new_test_is_red_is_weak_evidence(
     assert last(repo)["verdict"] == "passed" and not last(repo).get("weak")
 
 
-def test_a_new_test_that_is_red_is_not_looked_for_in_older_commits(repo: Repo) -> None:
-    """Each would cost a run of the suite."""
-    shop(repo, first=False)
-    repo.write("notes.txt", "hm")
-    repo.commit("notes")
-    repo.plan({}, checks=[suite()])
-    adds = repo.agent('P("tests/more.py").write_text("def test_more(): assert 0\\n")')
-    _, _, printed = repo.run(adds)
-    assert (
-        "tests 2 passed; 1 new and red: more > test_more; 2 old failures"
-        in repo.read("progress.txt")
-    )
-    assert f" at {repo.git('rev-parse', 'main~1')[:12]}: " not in printed
-
-
-def test_tests_that_go_with_the_data_that_they_are_made_from_can_be_let_go(
-    repo: Repo,
-) -> None:
-    shop(
-        repo,
-        first=False,
-        old="import shop\nfor n in shop.SIZES: globals()[f'test_size_{n}'] = lambda: None\n",
-    )
-    repo.write("shop.py", SHOP + "SIZES = [1, 2, 3]\n")
-    repo.commit("sizes")
-    task = {"checks": ["! grep -q 3 shop.py"]}
-    removes = repo.agent(
-        f'P("shop.py").write_text({SHOP + "SIZES = [1, 2]" + chr(10)!r})'
-    )
-    repo.plan(task, checks=[suite()])
-    repo.run(removes, "--max-attempts", "1")
-    advice = 'a task that removes tests says so: "allow": ["shop.py"]'
-    assert f"1 gone: price > test_size_3; {advice}" in last(repo)["reason"]
-    repo.plan({**task, "id": "T2", "allow": ["shop.py"]}, checks=[suite()])
-    assert repo.run(removes)[0] == 0
-
-
 @pytest.mark.parametrize(
     "plant",
     [
         "os.mkfifo('.ralph-results')",
-        "os.symlink('.', '.ralph-results')",
-        "os.makedirs('.ralph-results/.git'); os.mkfifo('.ralph-results/fifo')",
         "sh('rm -rf .git; mkfifo .git')",
     ],
 )
@@ -423,12 +269,6 @@ def test_what_an_agent_plants_where_results_are_written_changes_nothing(
     code, _, printed = repo.run(repo.agent(f"{WORKS}\n{plant}"))
     assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
     assert repo.git("diff", "--name-only", "main", "ralph/p").split() == ["shop.py"]
-
-
-def test_an_agent_that_does_nothing_passes_nothing(repo: Repo) -> None:
-    shop(repo)
-    code, _, _ = repo.run(repo.agent("pass"), "--max-attempts", "1")
-    assert code == 4 and repo.passed() == [] and repo.commits() == []
 
 
 def test_what_an_agents_own_runs_report_is_no_work(repo: Repo) -> None:
@@ -475,42 +315,27 @@ def test_the_log_and_doctor_say_what_failed_before_the_work(repo: Repo) -> None:
     assert "tests: 2 passed, 2 failed: price > test_old" in doctor.stdout
 
 
-# ---------------------------------------------------------------- mutants: each must be caught by a night above
-
-CAUGHT_BY = {
-    "": (),
-    "no single test binds": (
-        "from _ralph.checks import suite; suite.Comparison.breaks = False",
-        BREAKS,
-        "files",
-    ),
-    "nothing before the tip counts": (
-        "from _ralph.checks import evidence; evidence.FURTHEST = 0",
-        BREAKS,
-        "whole",
-    ),
-}
+KILLED = "import os, pathlib; pathlib.Path(os.environ['RALPH_RESULTS']).write_text('<testsuite><testcase'); os.kill(os.getpid(), 9)"
+BAD = {
+    "gotestsomething --junitfile=$RALPH_RESULTS": "gotestsomething: not found",
+    "env -u RALPH_RESULTS true": "it wrote no results to RALPH_RESULTS; does the tool pass it on?",
+    f'exec {sys.executable} -c "{KILLED}"': "its results are no JUnit XML",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CAUGHT_BY)
-def test_a_mutant_passes_what_breaks_a_green_test(repo: Repo, name: str) -> None:
-    sabotage, work, how = CAUGHT_BY[name] or ("", BREAKS, "whole")
-    shop(repo, how)
-    repo.run(repo.agent(work), "--max-attempts", "1", first=sabotage)
-    assert repo.verdicts() == [f"T1 {'passed' if name else 'failed'}"]
-
-
-@pytest.mark.parametrize("name", ["", "no second run"])
-def test_a_mutant_fails_what_is_only_flaky(repo: Repo, name: str) -> None:
-    names = 'import time\nglobals()[f"test_at_{time.time_ns()}"] = lambda: None\n'
-    shop(repo, first=False, old=OLD + names)
-    first = """
-from _ralph.checks import evidence
-def next_step(*given, real=evidence.next_step):
-    step = real(*given)
-    return None if step and step.label == evidence.AGAIN else step
-evidence.next_step = next_step
-"""
-    work = repo.agent('P("notes.txt").write_text("hm")')
-    repo.run(work, "--max-attempts", "1", first=first if name else "")
-    assert repo.verdicts() == [f"T1 {'failed' if name else 'passed'}"]
+@pytest.mark.parametrize("where", ["plan", "task"])
+@pytest.mark.parametrize("run", BAD)
+def test_results_that_cannot_be_had_are_red_with_a_sentence_that_helps(
+    repo: Repo, run: str, where: str
+) -> None:
+    check = {"name": "tests", "run": run, "results": "junit"}
+    turns = {"name": "turns", "run": "test -e new.txt"}
+    if where == "plan":  # red before the work: it blocks nobody
+        repo.plan({"checks": [turns]}, checks=[check])
+    else:
+        repo.plan({"checks": [turns, check]})
+    agent = repo.agent('P("new.txt").touch()')
+    code, _, printed = repo.run(agent, "--max-attempts", "1")
+    assert code == 4
+    assert BAD[run] in printed
+    assert repo.passed() == (["T1"] if where == "plan" else [])
