@@ -31,7 +31,7 @@ from _ralph.state.records import AttemptBegan, AttemptEnded, RunBegan
 from tests.conftest import Repo
 from tests.git.support import head, listing
 from tests.git.test_branch import work_on
-from tests.scripts import COUNTS, own, plan, speaker
+from tests.scripts import plan, speaker
 
 Opened = Callable[..., Loop]
 TWO = ({"checks": ["test -f work.txt"]}, {"checks": ["true"]})
@@ -119,38 +119,6 @@ def test_a_loop_takes_first_what_it_worked_last(repo: Repo, opened: Opened) -> N
         found = next_task(loop)
         taken.append(found.id if found else "")
     assert taken == ["T1", "T3", "T1"]
-
-
-def test_a_task_that_was_set_aside_is_not_taken_in_this_run(
-    repo: Repo, opened: Opened
-) -> None:
-    repo.plan({}, {}, checks=["true"])
-    loop = opened()
-    begins(loop, "T1")
-    ends(loop, "T1", Verdict.SET_ASIDE, reason="no cargo", uncounted=True)
-    found = next_task(loop)
-    assert found
-    assert found.id == "T2"
-    assert not loop.plan.task("T1").is_blocked
-    assert loop.history.this_run.iterations == 0
-
-
-def test_an_own_check_that_cannot_start_sets_its_task_aside_for_this_run(
-    repo: Repo,
-) -> None:
-    """Before an agent is paid, and without a mark; the next run asks again."""
-    tool = "no-such-tool --version && test -f T1.txt"
-    repo.plan({"checks": [tool]}, own("T2"))
-    agent = repo.agent(COUNTS)
-    code, summary, printed = repo.run(agent)
-    assert (code, repo.passed(), repo.read("../ran")) == (4, ["T2"], "T2 "), printed
-    assert repo.verdicts() == ["T1 set-aside", "T2 passed"]
-    assert "no-such-tool" in summary["reason"]
-    assert "install it, or let `setup` do it" in summary["reason"]
-    assert summary["tasks"][0]["state"] == "open"
-    assert "blocked" not in repo.read("prd.json")
-    repo.tool("no-such-tool", "true")
-    assert repo.run(agent)[0] == 0
 
 
 def test_one_task_with_a_conflict_is_worked_at_a_time(
@@ -333,20 +301,6 @@ def test_a_clone_goes_on_without_the_work_that_it_lacks(
     tree = head(repo, left) if left.startswith("HEAD") else left
     ends(loop, "T1", Verdict.FAILED, base=base or head(repo), left=tree)
     assert claimed(loop).left == ""
-
-
-def test_the_prompt_says_what_was_red_and_what_came_of_the_last_attempt(
-    repo: Repo,
-) -> None:
-    repo.plan(*TWO, checks=["test -f base.txt"])
-    agent = repo.agent(
-        "(OUT / f'{task}-{attempt}').write_text(prompt); P('half.txt').touch(); P('base.txt').touch()"
-    )
-    repo.run(agent, "--task", "T1", "--max-attempts", "2")
-    first, second = repo.read("../T1-1"), repo.read("../T1-2")
-    for command in ("test -f work.txt", "test -f base.txt"):
-        assert first.count(command) >= 2  # as a check, and as a red one
-    assert "test -f work.txt failed with exit 1" in second
 
 
 # ---------------------------------------------------------------- what people did

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import time
-
 import pytest
 
 from tests.conftest import Repo
-from tests.scripts import LIMIT, LOOKS_OFTEN, RESULT, overage, plan, speaker
+from tests.scripts import LIMIT, LOOKS_OFTEN, RESULT, plan, speaker
 
 OWN, SECOND, THIRD = (
     {"id": f"T{i}", "checks": [f"test -f T{i}.txt"]} for i in (1, 2, 3)
@@ -156,39 +153,6 @@ def test_the_fallback_works_while_the_agent_cannot_be_had(repo: Repo, why: str) 
     assert not repo.records("wait")
 
 
-def test_the_first_is_back_when_its_reset_has_come(repo: Repo) -> None:
-    limited = json.dumps(
-        {
-            "type": "rate_limit_event",
-            "rate_limit_info": {"status": "rejected", "resetsAt": 0},
-        }
-    )
-    script = MODELS.replace(
-        "if rung == 'refused'",
-        f"""
-if rung == 'first' and not (OUT / 'reset').exists():
-    at = int(time.time()) + 2; (OUT / 'reset').write_text(str(at))
-    print('''{limited}'''.replace('"resetsAt": 0', f'"resetsAt": {{at}}')); print('''{LIMIT}'''); sys.exit(1)
-if rung == 'first': {WORKS}
-if rung == 'other': time.sleep(max(0.0, int((OUT / 'reset').read_text()) - time.time()) + 0.1)
-if rung == 'refused'""",
-    )
-    say = speaker(repo, script)
-    plan(repo, OWN, SECOND, agent=f"{say} first", fallback=f"{say} other")
-    assert repo.ralph("run").returncode == 0
-    assert calls(repo) == ["T1 first", "T1 other", "T2 first"]
-
-
-def test_paid_extra_usage_hands_over_to_the_fallback(repo: Repo) -> None:
-    script = MODELS.replace(
-        "if rung in", f"if rung == 'opus': print('''{overage(3600)}''')\nif rung in"
-    )
-    say = speaker(repo, script)
-    plan(repo, OWN, SECOND, agent=f"{say} opus", fallback=f"{repo.agent(WORKS)}")
-    assert repo.ralph("run").returncode == 0
-    assert calls(repo) == ["T1 opus"] and "agent.py" in worked_by(repo)[1]
-
-
 def test_where_both_are_away_the_sooner_is_waited_for_and_none_means_5(
     repo: Repo,
 ) -> None:
@@ -209,19 +173,6 @@ def test_where_both_are_away_the_sooner_is_waited_for_and_none_means_5(
     )
     done = repo.ralph("run")
     assert done.returncode == 5 and "the agent cannot run" in done.stdout
-
-
-def test_the_fallback_is_not_for_work_that_failed(repo: Repo) -> None:
-    say = speaker(repo, MODELS)
-    plan(
-        repo,
-        {"checks": ["false"]},
-        agent=f"{say} haiku",
-        fallback=f"{say} other",
-        limits={"attempts": 2},
-    )
-    assert repo.ralph("run").returncode == 4
-    assert calls(repo) == ["T1 haiku", "T1 haiku"]
 
 
 def test_once_is_one_attempt_and_no_fallback(repo: Repo) -> None:
@@ -272,23 +223,6 @@ def test_one_tasks_own_agent_that_is_away_does_not_keep_the_others(
     assert why in done.stdout
 
 
-def test_a_reset_that_came_while_the_room_was_busy_has_come(repo: Repo) -> None:
-    script = f"""
-if task == 'T2' and not (OUT / 'reset').exists(): (OUT / 'reset').touch(); {limited(1.5)}
-if rung == 'refused'"""
-    say = speaker(repo, MODELS.replace("if rung == 'refused'", script))
-    plan(
-        repo,
-        {**OWN, "checks": [*OWN["checks"], "sleep 1.5"]},
-        SECOND,
-        agent=f"{say} opus",
-        fallback=say,
-    )
-    done = repo.ralph("run", "--jobs", "2")
-    assert done.returncode == 0 and "takes over" not in done.stdout
-    assert sorted(calls(repo)) == ["T1 opus", "T2 opus", "T2 opus"]
-
-
 def test_of_two_resets_of_one_provider_the_later_is_waited_for_and_held_against_max_wait(
     repo: Repo,
 ) -> None:
@@ -315,22 +249,3 @@ if rung == 'refused'"""
     assert (
         repo.records("wait")[0]["until"] > repo.records("run")[1]["time"] + 6
     )  # and not the sooner reset
-
-
-def test_a_wait_of_days_is_said_with_its_day(repo: Repo) -> None:
-    say = speaker(
-        repo,
-        MODELS.replace(
-            "if rung == 'refused'", f"if rung == 'far': {limited(259200)}\nif 0"
-        ),
-    )
-    plan(repo, OWN, agent=f"{say} far")
-    words = ("run", "--max-hours", "200", "--max-wait", "100h")
-    process = repo.start(
-        *words, "--notify", f"touch {repo.outside}/told", first=LOOKS_OFTEN
-    )
-    repo.wait_for("../told")
-    day = time.strftime("%a %d %b, ", time.localtime(time.time() + 259200))
-    assert f"until {day}" in " ".join(repo.ralph("status").stdout.split())
-    assert repo.ralph("stop").returncode == 0
-    assert f"waiting for the provider until {day}" in process.communicate(timeout=30)[0]

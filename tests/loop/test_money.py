@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from _ralph.model import Outcome
-from tests.agents.test_costs import parsed
 from tests.conftest import Repo
-from tests.scripts import LEVELS, LIMIT, RESULT, ROW, overage, own, plan, speaker
+from tests.scripts import LEVELS, RESULT, ROW, own, plan, speaker
 
 
 def steps(repo: Repo, script: str, *tasks: dict[str, Any], **top: Any) -> str:
@@ -30,28 +28,6 @@ def result(**fields: Any) -> str:
 
 
 USAGE = json.loads(RESULT)["usage"]
-
-
-@pytest.mark.parametrize(
-    "value",
-    ["gone", None, "0.25", "nan", float("nan"), float("inf"), -1, True, [], {}],
-    ids=str,
-)
-def test_what_is_no_number_or_no_amount_is_none(value: Any) -> None:
-    usage = {
-        key: item
-        for key, item in {**USAGE, "output_tokens": value}.items()
-        if item != "gone"
-    }
-    used = (
-        {} if value in ("gone", None) else usage
-    )  # one of several that is missing is none of them
-    for event, left, unit in (
-        (result(total_cost_usd=value), {"usd_left": 5.0}, "dollars"), (result(usage=used), {"tokens_left": 5000}, "tokens"),
-    ):  # fmt: skip
-        assert (
-            parsed("claude", json.loads(event), **left).unreported(Outcome.DONE) == unit
-        )
 
 
 @pytest.mark.parametrize(
@@ -99,20 +75,6 @@ for number in range(90): step(1.0, words="x" * 30_000)
     assert repo.records("stop")[0]["stop"] == "limit"
 
 
-def test_several_workers_get_no_less_for_their_money_than_one(repo: Repo) -> None:
-    """Four tasks of 35 cents each, for a dollar."""
-    script = f"""{STEP}
-for _ in range(7):
-    step(0.05); time.sleep(0.1)
-P(f"{{task}}.txt").touch(); step(0.0, reason="stop")
-"""
-    agent = steps(
-        repo, script, *({"checks": [f"test -f T{n}.txt"]} for n in range(1, 5))
-    )
-    code, summary, printed = repo.run(agent, "--jobs", "4", "--max-usd", "1")
-    assert (code, summary["stop"], len(repo.passed())) == (3, "limit", 2), printed
-
-
 def test_a_planner_that_names_no_price_ends_with_4_where_a_budget_is_set(
     repo: Repo,
 ) -> None:
@@ -121,18 +83,6 @@ def test_a_planner_that_names_no_price_ends_with_4_where_a_budget_is_set(
     planner = str(repo.program("../speaker", f"echo '{result(total_cost_usd=None)}'"))
     done = repo.ralph("plan", "../brief.md", "--planner", planner, "--force")
     assert done.returncode == 4 and "reported no dollars" in done.stderr
-
-
-def test_no_planner_is_asked_while_its_provider_bills_extra_usage(repo: Repo) -> None:
-    plan(repo, {"checks": ["test -f T1.txt"]})
-    say = speaker(
-        repo,
-        f"P(f'{{task}}.txt').touch(); print('''{overage(3600)}'''); print('''{RESULT}''')",
-    )
-    assert repo.run(say)[0] == 0
-    repo.write("../brief.md", "A greeting.")
-    done = repo.ralph("plan", "../brief.md", "--planner", say, "--force")
-    assert done.returncode == 75 and "bills extra usage" in done.stderr
 
 
 def test_an_agent_that_tells_its_price_late(repo: Repo) -> None:
@@ -145,36 +95,6 @@ def test_an_agent_that_tells_its_price_late(repo: Repo) -> None:
             "run", "--agent", "late", "--full-permissions", "--once", *words
         ).stdout
         assert ("late reports usage only when it exits" in printed) == said, printed
-
-
-@pytest.mark.parametrize(
-    "said", [RESULT, LIMIT, json.dumps({**json.loads(RESULT), "total_cost_usd": 5000})]
-)
-def test_a_log_that_an_agent_does_not_keep_is_no_word_of_its_own(
-    repo: Repo, said: str
-) -> None:
-    plan(repo, {"checks": ["test -f x"]}, budget={"usd": 100})
-    say = speaker(
-        repo,
-        f"P('x').touch(); P('.git/ralph/agent.log').write_text('''{said}''' + chr(10)); sys.exit(1)",
-    )
-    _code, summary, _ = repo.run(say, "--max-iterations", "1")
-    record = repo.records("verdict")[0]
-    assert (
-        summary["usd"] < 1 and record["verdict"] == "passed" and not record.get("reset")
-    )
-
-
-def test_a_transcript_of_another_night_is_not_paid_for(repo: Repo) -> None:
-    plan(repo, {"checks": ["test -f x"]})
-    repo.write(
-        ".ralph/log/0001-T1.out",
-        json.dumps({**json.loads(RESULT), "total_cost_usd": 5000}) + "\n",
-    )
-    _code, summary, _ = repo.run(
-        speaker(repo, "os.kill(os.getppid(), 9)"), "--max-iterations", "1"
-    )
-    assert summary["usd"] < 10
 
 
 SPENDS = (

@@ -4,7 +4,6 @@ speaks JSON."""
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from tests.scripts import (
     LIMIT,
     LOOKS_OFTEN,
     RESULT,
-    ROW,
     cost,
     overage,
     plan,
@@ -57,24 +55,6 @@ def test_the_dollar_limit_stops_the_run_and_an_agent_without_a_price_is_refused(
     assert (code, summary["stop"], summary["usd"]) == (3, "limit", 0.5)
     code, _, printed = repo.run(repo.agent("pass"), "--max-usd", "1")
     assert code == 2 and "does not report dollars" in printed
-
-
-def test_an_attempt_that_is_cut_off_costs_at_least_what_the_dearest_did_and_not_all_that_it_was_allowed(
-    repo: Repo,
-) -> None:
-    plan(repo, {"checks": ["false"]}, limits={"attempts": 2})
-    usage = {"input_tokens": 900, "output_tokens": 20}
-    message = {"id": "m", "usage": usage, "content": [{"type": "text", "text": "hm"}]}
-    event = json.dumps({"type": "assistant", "message": message})
-    hangs = f"P('y').touch(); print({event!r}, flush=True); time.sleep(3600)"
-    say = speaker(
-        repo, f"if attempt == 1: P('x').touch(); print({RESULT!r}); sys.exit()\n{hangs}"
-    )
-    code, summary, printed = repo.run(say, "--agent-timeout", "2s", "--max-usd", "5")
-    assert (code, summary["stop"], summary["tokens"]["input"]) == (4, "blocked", 915)
-    assert (summary["usd"], summary["at_least"]) == (0.5, True)
-    assert "at least $0.25" in printed and "at least $0.25" in repo.read("progress.txt")
-    assert "at least $0.50" in repo.ralph("status").stdout
 
 
 @pytest.mark.parametrize(
@@ -131,77 +111,6 @@ def test_paid_extra_usage_is_waited_out_or_allowed_by_the_plan(repo: Repo) -> No
         == 0
     )
     assert len(repo.records("wait")) == 1
-
-
-def test_extra_usage_stays_known_whoever_ends_after_it_was_seen(repo: Repo) -> None:
-    plan(repo, *({"checks": [f"test -f T{number}.txt"]} for number in (1, 2, 3)))
-    work = f"P(task + '.txt').touch(); print('''{RESULT}''')"
-    say = speaker(
-        repo,
-        f"print('''{overage(3600)}''') if task == 'T1' else time.sleep(1.5); {work}",
-    )
-    code, _, printed = repo.run(say, "--jobs", "2", "--max-wait", "0")
-    assert (code, repo.passed(), len(repo.records("start"))) == (75, ["T1", "T2"], 2), (
-        printed
-    )
-    assert "extra usage" in repo.run(say, "--max-wait", "0")[1]["reason"]
-
-
-def test_extra_usage_that_a_killed_attempt_saw_is_known(repo: Repo) -> None:
-    plan(repo, {"checks": ["test -f T1.txt"]})
-    say = speaker(
-        repo,
-        f"print('''{overage(3600)}''', flush=True); (OUT / 'seen').touch(); time.sleep(60)",
-    )
-    process = repo.start("run", "--agent", say)
-    repo.wait_for("../seen")
-    process.kill()
-    process.communicate(timeout=30)
-    code, summary, _ = repo.run(say, "--max-wait", "0")
-    assert (code, len(repo.records("start"))) == (75, 1) and "extra usage" in summary[
-        "reason"
-    ]
-
-
-def test_extra_usage_is_that_of_the_judge_where_its_provider_bills_it(
-    repo: Repo,
-) -> None:
-    agrees = json.dumps(json.dumps({"criteria": [{"criterion": "x", "met": True}]}))
-    told = RESULT.replace('"ok"', agrees)
-    say = speaker(repo, f"print('''{overage(3600)}'''); print(r'''{told}''')")
-    work = f"P(task + '.txt').touch(); print('''{RESULT}''')"
-    other = str(repo.program("../other", f"exec {repo.agent(work)}"))
-    rows = {"speaker": ROW, "other": {**ROW, "argv": ["other"]}}
-    repo.plan(
-        *({"checks": [f"test -f T{number}.txt"]} for number in (1, 2)),
-        agents=rows,
-        judge=say,
-    )
-    code, _, printed = repo.run(
-        other, "--max-wait", "0", "--fallback", repo.agent(work, "plain")
-    )
-    assert (code, repo.passed(), len(repo.records("start"))) == (75, ["T1"], 1), printed
-    plan = {
-        key: value
-        for key, value in json.loads(repo.read("prd.json")).items()
-        if key != "judge"
-    }
-    repo.write("prd.json", json.dumps(plan))
-    assert repo.run(other, "--max-wait", "0")[0] == 0
-
-
-def test_a_limited_attempt_with_tokens_and_no_price_is_a_limit_and_no_wrong_use(
-    repo: Repo,
-) -> None:
-    plan(repo, {"checks": ["false"]})
-    limited = json.dumps({**json.loads(LIMIT), "usage": {"input_tokens": 900}})
-    code, summary, printed = repo.run(
-        speaker(repo, f"print({limited!r})"), "--max-usd", "5", "--max-wait", "0"
-    )
-    assert (code, summary["stop"]) == (75, "limited")
-    assert "$0" not in printed.partition("\n")[2] + repo.read("progress.txt"), (
-        "but in the first line"
-    )
 
 
 def test_retries_are_shown(repo: Repo) -> None:
@@ -294,51 +203,6 @@ def test_work_that_its_own_limit_cut_off_is_no_attempt(repo: Repo) -> None:
     assert repo.verdicts() == ["T1 interrupted"]
 
 
-def test_a_second_result_takes_no_dollars_back(repo: Repo) -> None:
-    plan(repo, {"checks": ["false"]})
-    say = speaker(
-        repo, f"P('x').touch(); print('''{cost(5)}'''); print('''{cost(0)}''')"
-    )
-    code, summary, _ = repo.run(say, "--max-usd", "5")
-    assert (code, summary["usd"]) == (3, 5)
-
-
-def test_a_task_set_back_cannot_bring_an_agent_that_would_be_refused(
-    repo: Repo,
-) -> None:
-    opencode = repo.program("../opencode", "touch ../ran")
-    first = {"checks": ["test ! -f x"], "agent": str(opencode), "passes": True}
-    plan(repo, first, {"checks": ["test -f x"], "agent": repo.agent("P('x').touch()")})
-    done = repo.ralph("run")
-    assert done.returncode == 5 and "opencode" in done.stderr, done.stdout
-    assert not list(repo.outside.glob("**/ran"))
-
-
-def test_a_frozen_reader_stops_neither_deadlines_nor_signals(repo: Repo) -> None:
-    plan(repo, {"checks": ["test -f T1.txt"]})
-    read, write = os.pipe()
-    say = repo.agent(
-        "print('x' * 300_000, flush=True); P('T1.txt').touch(); time.sleep(3600)"
-    )
-    words = [
-        sys.executable,
-        "-m",
-        "ralph",
-        "run",
-        "-v",
-        "--agent",
-        say,
-        "--agent-timeout",
-        "3s",
-    ]
-    process = subprocess.Popen(
-        words, cwd=repo.path, env=repo.env, stdout=write, stderr=write
-    )
-    os.close(write)
-    assert process.wait(40) == 0
-    os.close(read)
-
-
 def test_a_handoff_of_asterisks_takes_no_time(repo: Repo) -> None:
     said = '"*" * 60_000 + "\\n- learned: done" + "x" * 60_000'
     parse = f"from _ralph.state.history import parse_handoff; print(parse_handoff({said})['learned'][:6])"
@@ -349,26 +213,6 @@ def test_a_handoff_of_asterisks_takes_no_time(repo: Repo) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
     assert (
         repo.run(repo.agent("P('T1.txt').touch(); print('<handoff> ' * 7_000)"))[0] == 0
-    )
-
-
-def test_the_judge_gets_the_tokens_that_are_left(repo: Repo) -> None:
-    plan(repo, {"checks": ["test -f T1.txt"]})
-    used = json.dumps(
-        {"type": "assistant", "message": {"id": "m", "usage": {"input_tokens": 900}}}
-    )
-    worker = speaker(
-        repo, f"P('T1.txt').touch(); print('''{RESULT.replace('10,', '800,')}''')"
-    )
-    said = repo.agent(f"print('''{used}''', flush=True); time.sleep(3600)", "judge")
-    judge = repo.program("../judges/speaker", f"exec {said}")
-    code, _, _ = repo.run(
-        worker, "--judge", str(judge), "--max-tokens", "1000", "--agent-timeout", "30s"
-    )
-    assert (
-        code == 3
-        and "what was left of the limit in tokens"
-        in repo.records("verdict")[0]["reason"]
     )
 
 
@@ -419,22 +263,6 @@ def test_what_people_do_to_the_plan_during_a_wait_is_taken_and_the_wait_goes_on(
     assert repo.records("wait")[0]["backoff"] is True
 
 
-def test_a_block_taken_away_during_a_wait_is_noted_and_the_wait_is_the_same(
-    repo: Repo,
-) -> None:
-    plan(repo, {"checks": ["false"]}, {"checks": ["false"]}, limits={"attempts": 1})
-    limited = f"print('''{LIMIT}''') if task == 'T2' else print('''{RESULT}''')"
-    process = repo.start("run", "--agent", speaker(repo, limited), first=LOOKS_OFTEN)
-    wait_for_records(repo, "wait", 1)
-    assert repo.ralph("retry", "T1", "--answer", "go on").returncode == 0
-    wait_for_records(repo, "retry", 1)
-    assert repo.ralph("stop").returncode == 0
-    process.communicate(timeout=30)
-    assert process.returncode == 3 and repo.verdicts() == ["T1 failed", "T2 limited"]
-    assert [record.get("backoff", False) for record in repo.records("wait")] == [True]
-    assert [record["task"] for record in repo.records("retry")] == ["T1"]
-
-
 def test_a_reset_that_is_over_is_none(repo: Repo) -> None:
     info = {"status": "rejected", "resetsAt": int(time.time()) - 5}
     past = json.dumps({"type": "rate_limit_event", "rate_limit_info": info})
@@ -445,13 +273,6 @@ def test_a_reset_that_is_over_is_none(repo: Repo) -> None:
         75,
         1,
     ) and "takes over" not in done.stdout
-
-
-def test_paid_extra_usage_with_a_reset_that_is_over_still_counts(repo: Repo) -> None:
-    plan(repo, {"checks": ["false"]})
-    say = speaker(repo, f"print('''{overage(-5)}'''); print('''{RESULT}''')")
-    assert repo.run(say, "--max-wait", "0")[0] == 75
-    assert len(repo.records("verdict")) == 1
 
 
 # What is run behind the prefix the first time, before it is lost for two calls: the
