@@ -175,6 +175,19 @@ def test_where_both_are_away_the_sooner_is_waited_for_and_none_means_5(
     assert done.returncode == 5 and "the agent cannot run" in done.stdout
 
 
+def test_the_fallback_is_not_for_work_that_failed(repo: Repo) -> None:
+    say = speaker(repo, MODELS)
+    plan(
+        repo,
+        {"checks": ["false"]},
+        agent=f"{say} haiku",
+        fallback=f"{say} other",
+        limits={"attempts": 2},
+    )
+    assert repo.ralph("run").returncode == 4
+    assert calls(repo) == ["T1 haiku", "T1 haiku"]
+
+
 def test_once_is_one_attempt_and_no_fallback(repo: Repo) -> None:
     say = speaker(repo, MODELS)
     plan(repo, OWN, agent=f"{say} limited", fallback=f"{say} other")

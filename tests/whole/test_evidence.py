@@ -6,15 +6,11 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
-from _ralph.checks.running import valid_for
-from _ralph.loop import final
-from _ralph.model import Check, Plan, Task
-from tests.conftest import ROOT, Repo, sample
+from tests.conftest import ROOT, Repo
 
 MAKES = 'P(f"{task}.txt").write_text("good\\n")'
 IDLE = "pass"
@@ -419,82 +415,6 @@ def test_a_run_that_was_cut_short_leaves_its_final_check_due(repo: Repo) -> None
     # what was cut off is closed, and then the check comes before anything is paid
     assert after[:4] == ["stop", "verdict", "run", "recheck"]
     assert not status(repo)["final_check_due"]
-
-
-# ---------------------------------------------------------------- mutants
-
-
-def own_first(plan: Plan, task: Task, more: Iterable[Check] = ()) -> list[Check]:
-    return [*task.checks, *more, *plan.checks]
-
-
-# name -> what is taken out, what stands there instead, and the test that must catch it.
-MUTANTS: dict[str, tuple[str, Any, Callable[[Repo], None]]] = {
-    "own checks first": (
-        "_ralph.model.Plan.checks_for",
-        own_first,
-        lambda repo: test_an_own_check_may_use_what_a_check_of_the_plan_builds(
-            repo, True
-        ),
-    ),
-    "flaky is evidence": (
-        "_ralph.checks.evidence.Evidence.turned",
-        property(lambda one: one.own and one.first is False and one.result.ok),
-        test_a_flaky_check_and_a_change_of_a_dead_agent_are_no_pass,
-    ),
-    "nothing is remembered": (
-        "_ralph.checks.results.Results.missing",
-        lambda _, commit, checks: list(checks),
-        test_a_tree_that_was_looked_at_goes_to_no_room_again,
-    ),
-    "a baseline runs the suite": (
-        "_ralph.checks.room.Room.go_on",
-        lambda *_: False,
-        lambda repo: (
-            test_ten_tasks_that_pass_at_once_cost_ten_runs_of_the_suite_one_before_and_one_after(
-                repo, 1
-            )
-        ),
-    ),
-    "a retry forgets nothing": (
-        "_ralph.loop.loop.valid_for",
-        lambda places, plan, run_id, _: valid_for(places, plan, run_id, 0),
-        test_what_a_person_mends_beside_the_tree_counts_after_a_retry,
-    ),
-    "red is not looked at again": (
-        "_ralph.checks.evidence.up_to",
-        lambda *_: (),
-        test_a_database_that_dies_in_the_night_blocks_nobody,
-    ),
-    "red once sets back": (
-        "_ralph.loop.final.as_in_room",
-        lambda *given: [*given[-1][0]],
-        test_what_is_red_once_in_the_re_check_is_flaky,
-    ),
-    "the room is not asked": (
-        "_ralph.loop.final.Found",
-        lambda now, flaky, _, real=final.Found: real(now, flaky, []),
-        test_what_is_green_in_the_room_and_red_in_one_made_anew_sets_nobody_back,
-    ),
-    "127 is red like any other": (
-        "_ralph.checks.places.Places._missing",
-        lambda *_: "",
-        test_a_check_that_cannot_start_costs_no_agent,
-    ),
-}
-
-
-@pytest.mark.skipif(
-    sys.platform != "linux", reason="elsewhere ralph is not forked from here"
-)
-@pytest.mark.parametrize("mutant", sample(MUTANTS, 3))
-def test_every_rule_is_needed(
-    repo: Repo, monkeypatch: pytest.MonkeyPatch, mutant: str
-) -> None:
-    where, instead, test = MUTANTS[mutant]
-    monkeypatch.setattr(where, instead)
-    with pytest.raises(AssertionError):
-        test(repo)
 
 
 def test_two_no_ops_in_a_row_ask_whether_it_is_done_already(repo: Repo) -> None:

@@ -1,161 +1,299 @@
-"""Mutants: ralph with one safeguard taken out. Each must be caught by what the other
-tests assert."""
+"""Mutants: ralph with one safeguard taken out, and the test that must then fail. That is
+run by what stands in this table: ralph is forked from here."""
 
 from __future__ import annotations
 
-import json
+import contextlib
+import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.agents.test_costs import night, wrong
-from tests.conftest import Repo, sample
-from tests.loop.test_ladder import MODELS, calls
-from tests.scripts import MEET, ROW, speaker
-from tests.whole.test_side_by_side_model import CHECKS, NO_CLAIM_TWICE, red_commits
-
-# name -> the sabotage (run before ralph's own code) and what is then wrong in a run
-# that must not pass.
-SABOTAGE = {
-    "none": "",
-    "believes the agent": """
-from _ralph.checks.verdict import Decision
-from _ralph.loop import examine
-from _ralph.model import Verdict
-examine.decide = lambda case: Decision(Verdict.PASSED)
-""",
-    "no evidence rule": """
-from dataclasses import replace
-from _ralph.loop import examine
-examine.decide = lambda case, real=examine.decide: real(replace(case, changed=True))
-""",
-    "works at home": """
-from _ralph.model import Paths
-Paths.workspace = lambda self, worker=1: self.root
-""",
-    "home's own git in the workspace": """
 from _ralph import files
-from _ralph.checks import places
-def write_git(checkout, *_):
-    files.clear(checkout.root / ".git").write_text(f"gitdir: {checkout.home.dir}")
-places.write_git = write_git
-""",
-    "no protection": """
-from _ralph.loop import work
-work.restore = lambda git, before, after, *_: (after, {}, [])
-""",
-    "ignored files go unnamed": """
-from _ralph.loop import examine
-examine.ignored_since = lambda *_: []
-""",
-    "no sweep": """
-from _ralph.process import process
-process.sweep = lambda *_a, **_k: []
-""",
-    "no lock": """
-import os
-from _ralph.state import lock
-lock.acquire = lambda paths: os.open(paths.private / "nobody", os.O_RDWR | os.O_CREAT)
-""",
-}
-CHEAT = """
-for name in ("prd.json", "progress.txt"):
-    if P(name).exists(): P(name).write_text(P(name).read_text().replace('"passes": false', '"passes": true') + "EVIL")
-P("guarded.txt").write_text("gutted")
-P("ignored").mkdir(exist_ok=True); P("ignored/result").touch()
-subprocess.Popen(["sleep", "600"], start_new_session=True)
-sh("git branch -qD other; git commit -qam mine")
-"""
+from _ralph.agents import team, turn
+from _ralph.checks import running as checks_running
+from _ralph.checks.judge import Answer
+from _ralph.checks.results import Results
+from _ralph.checks.verdict import Case, Decision, decide
+from _ralph.loop import examine, final
+from _ralph.loop.loop import Loop
+from _ralph.model import Check, Outcome, Paths, Plan, Task, Verdict
+from tests.agents import test_costs
+from tests.conftest import Repo, sample
+from tests.loop import test_ladder, test_roles
+from tests.process import test_process
+from tests.state import test_lock
+from tests.whole import test_evidence, test_night, test_side_by_side
 
 
-def symptoms(repo: Repo, sabotage: str) -> set[str]:
-    """Run a cheating agent under a sabotaged ralph; every promise that was broken."""
-    repo.write("guarded.txt", "real\n")
-    repo.write(".gitignore", "ignored/\n")
-    repo.commit("guarded")
-    repo.git("branch", "other")
-    checks = ["test -f ignored/result || test ! -f started", "grep -q real guarded.txt"]
-    repo.plan({}, checks=checks, protect=["guarded.txt"])
-    plan, tip = repo.read("prd.json"), repo.git("rev-parse", "HEAD")
-    done = repo.ralph(
-        "run",
-        "-q",
-        "--max-iterations",
-        "1",
-        "--agent",
-        repo.agent(CHEAT),
-        first=sabotage,
-    )
-    if not (repo.path / "prd.json").exists():
-        return {"state"}
-    found = set()
-    if done.returncode != 3:
-        found.add("exit")
-    if "T1" in repo.passed():
-        found.add("passed")
-    if (repo.path / "progress.txt").exists():
-        told = [one.get("reason", "") for one in repo.records("verdict")]
-        if len(told) != 1 or not told[0].startswith(
-            "all that it changed is left out: guarded.txt"
-        ):
-            found.add("records")
-    if repo.read("prd.json") != plan or "EVIL" in repo.read("progress.txt"):
-        found.add("state")
-    if repo.read("guarded.txt") != "real\n" or repo.git("rev-parse", "HEAD") != tip:
-        found.add("home")
-    if not repo.git("branch", "--list", "other"):
-        found.add("branch")
-    if "ignored is ignored by git" not in repo.read("progress.txt"):
-        found.add("not named")
-    if any(p.name() == "sleep" for p in repo.alive()):
-        found.add("process left")
-    return found
+def believes_the_agent(_case: Case) -> Decision:
+    return Decision(Verdict.PASSED)
 
 
-@pytest.mark.parametrize(
-    ("mutant", "symptom"),
-    sample(
-        [
-            ("none", None),
-            ("believes the agent", "passed"),
-            ("no evidence rule", "passed"),
-            ("works at home", "state"),
-            ("home's own git in the workspace", "exit"),
-            ("no protection", "records"),
-            ("ignored files go unnamed", "not named"),
-            ("no sweep", "process left"),
-        ],
-        2,
+def no_evidence_rule(case: Case) -> Decision:
+    return decide(replace(case, changed=True))
+
+
+def git_of_home(checkout: Any, *_: Any) -> None:
+    git = files.clear(checkout.root / ".git")
+    git.write_text(f"gitdir: {checkout.home.dir}")
+
+
+def test_work_that_an_agent_commits_is_no_commit_of_home(repo: Repo) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]})
+    before = repo.git("for-each-ref", "refs/heads")
+    agent = repo.agent("P('T1.txt').touch(); sh('git add -A; git commit -qm mine; git branch mine')")  # fmt: skip
+    code, _, printed = repo.run(agent)
+    assert (code, repo.commits()) == (0, ["T1: task 1"]), printed
+    after = repo.git("for-each-ref", "refs/heads").splitlines()
+    assert [line for line in after if "ralph/p" not in line] == before.splitlines()
+
+
+def nobody_s_lock(paths: Paths) -> int:
+    return os.open(paths.private / "nobody", os.O_RDWR | os.O_CREAT)
+
+
+def own_first(plan: Plan, task: Task, more: Iterable[Check] = ()) -> list[Check]:
+    return [*task.checks, *more, *plan.checks]
+
+
+def as_limited(self: Any, outcome: Outcome, real: Any = turn.Turn.end) -> None:
+    real(self, Outcome.LIMITED if outcome is Outcome.UNAVAILABLE else outcome)
+
+
+def is_back_after_work(agents: Any, agent: Any) -> float:
+    others = agent.command != agents.fallback.command
+    return float(agents.history.iteration > 0 and others)
+
+
+def first_rung(self: Any, task: Any = None, real: Any = team.Agents.ladder) -> Any:
+    return real(self, task)[:1]
+
+
+def valid_for_ever(places: Any, plan: Any, run_id: str, _reopened: int) -> str:
+    return checks_running.valid_for(places, plan, run_id, 0)
+
+
+def not_asked(now: Any, flaky: Any, _unlike: Any, real: Any = final.Found) -> Any:
+    return real(now, flaky, [])
+
+
+def all_that_was_left(result: Any, *_: Any) -> Any:
+    if result.at_least:
+        result.usd = 1.0
+    return result
+
+
+def alone(
+    loop: Any,
+    results: Any,
+    candidate: Any,
+    commit: str,
+    *given: Any,
+    real: Any = examine.evidence_on,
+) -> Any:
+    """What the checks say of the work on its own base."""
+    worked = candidate.worked
+    own = loop.branch.commit(worked.tree, worked.begun.base, "alone")
+    found = real(loop, results, candidate, own, *given)
+    return replace(found, commit=commit)
+
+
+def books(repo: Repo) -> None:
+    """A night in which every third attempt is cut off costs what it did."""
+    ways = ["kill", "deadline", "worker"]
+    found = test_costs.night(repo, ways, "--max-usd", "1")
+    assert test_costs.wrong(*found, wanted=3) == set()
+
+
+@contextlib.contextmanager
+def nobody_waits(self: Loop, _ends: float = 0.0) -> Iterator[Results]:
+    self.read()
+    path = self.paths.private / "nobody-s.json"
+    yield Results(path, self.run_id, "", self.git.tree)
+
+
+# name -> what is taken out, what stands there instead, and the test that must fail.
+Mutant = tuple[str, Any, Callable[[Repo], object]]
+MUTANTS: dict[str, Mutant] = {
+    # what passes
+    "the agent is believed": (
+        "_ralph.loop.examine.decide",
+        believes_the_agent,
+        test_evidence.test_what_the_plan_s_checks_build_makes_no_pass_for_an_idle_agent,
     ),
+    "no evidence is needed": (
+        "_ralph.loop.examine.decide",
+        no_evidence_rule,
+        test_evidence.test_what_the_plan_s_checks_build_makes_no_pass_for_an_idle_agent,
+    ),
+    "nothing is protected": (
+        "_ralph.loop.work.put_back",
+        lambda _loop, _begun, tree, *_: (tree, {}, []),
+        test_evidence.test_work_that_is_all_left_out_says_what_and_what_lets_it_in,
+    ),
+    "own checks first": (
+        "_ralph.model.Plan.checks_for",
+        own_first,
+        lambda repo: test_evidence.test_an_own_check_may_use_what_a_check_of_the_plan_builds(repo, True),
+    ),
+    "flaky is evidence": (
+        "_ralph.checks.evidence.Evidence.turned",
+        property(lambda one: one.own and one.first is False and one.result.ok),
+        test_evidence.test_a_flaky_check_and_a_change_of_a_dead_agent_are_no_pass,
+    ),
+    "red is not looked at again": (
+        "_ralph.checks.evidence.up_to",
+        lambda *_: (),
+        test_evidence.test_a_database_that_dies_in_the_night_blocks_nobody,
+    ),
+    "127 is red like any other": (
+        "_ralph.checks.places.Places._missing",
+        lambda *_: "",
+        test_evidence.test_a_check_that_cannot_start_costs_no_agent,
+    ),
+    "the judge's first word counts": (
+        "_ralph.loop.roles.read_answer",
+        lambda said, _: Answer([] if "{" in said else ["no"]),
+        test_roles.test_an_answer_that_cannot_be_read_is_asked_for_once_more_on_the_same_work,
+    ),
+    # what is remembered
+    "nothing is remembered": (
+        "_ralph.checks.results.Results.missing",
+        lambda _, commit, checks: list(checks),
+        test_evidence.test_a_tree_that_was_looked_at_goes_to_no_room_again,
+    ),
+    "a baseline runs the suite": (
+        "_ralph.checks.room.Room.go_on",
+        lambda *_: False,
+        lambda repo: test_evidence.test_ten_tasks_that_pass_at_once_cost_ten_runs_of_the_suite_one_before_and_one_after(repo, 1),
+    ),
+    "a retry forgets nothing": (
+        "_ralph.loop.loop.valid_for",
+        valid_for_ever,
+        test_evidence.test_what_a_person_mends_beside_the_tree_counts_after_a_retry,
+    ),
+    # the final check
+    "red once sets back": (
+        "_ralph.loop.final.as_in_room",
+        lambda *given: [*given[-1][0]],
+        test_evidence.test_what_is_red_once_in_the_re_check_is_flaky,
+    ),
+    "the room is not asked": (
+        "_ralph.loop.final.Found",
+        not_asked,
+        test_evidence.test_what_is_green_in_the_room_and_red_in_one_made_anew_sets_nobody_back,
+    ),
+    # places and processes
+    "agents work at home": (
+        "_ralph.model.Paths.workspace",
+        lambda self, worker=1: self.root,
+        test_night.test_every_task_ends_as_one_commit_on_a_branch_and_home_stays_as_it_was,
+    ),
+    "the workspace has home's own git": (
+        "_ralph.checks.places.write_git",
+        git_of_home,
+        test_work_that_an_agent_commits_is_no_commit_of_home,
+    ),
+    "nothing is swept": (
+        "_ralph.process.process.sweep",
+        lambda *_given, **_named: [],
+        lambda repo: test_process.test_after_a_normal_end_nothing_is_left_of_any_kind(repo, "adopted"),
+    ),
+    "no lock": (
+        "_ralph.state.lock.acquire",
+        nobody_s_lock,
+        test_lock.test_a_second_run_ends_at_once_with_75_and_status_works_meanwhile,
+    ),
+    # who works, and who waits
+    "a login is waited for": (
+        "_ralph.agents.turn.Turn.end",
+        as_limited,
+        test_ladder.test_where_both_are_away_the_sooner_is_waited_for_and_none_means_5,
+    ),
+    "no fallback": (
+        "_ralph.agents.team.Agents.fallback",
+        property(lambda _: None),
+        lambda repo: test_ladder.test_the_fallback_works_while_the_agent_cannot_be_had(repo, "limited"),
+    ),
+    "the fallback for work that failed": (
+        "_ralph.agents.team.Agents.back_at",
+        is_back_after_work,
+        test_ladder.test_the_fallback_is_not_for_work_that_failed,
+    ),
+    "one rung for all": (
+        "_ralph.agents.team.Agents.ladder",
+        first_rung,
+        test_ladder.test_each_failed_attempt_is_one_rung_and_the_last_is_repeated,
+    ),
+    # money
+    "a cut off attempt cost all that was left": (
+        "_ralph.agents.running.booked",
+        all_that_was_left,
+        books,
+    ),
+    "a cut off attempt cost nothing": (
+        "_ralph.agents.running.booked",
+        lambda result, *_: result,
+        books,
+    ),
+    "what a killed one reported is forgotten": (
+        "_ralph.agents.running.replay",
+        lambda *_: None,
+        books,
+    ),
+    # several at once
+    "what landed meanwhile is not looked at": (
+        "_ralph.loop.examine.evidence_on",
+        alone,
+        test_side_by_side.test_what_is_green_alone_and_red_together_does_not_land_and_is_told_what_came_between,
+    ),
+    "two in the room at once": (
+        "_ralph.loop.loop.Loop.in_room",
+        nobody_waits,
+        test_side_by_side.test_a_check_may_hold_what_there_is_only_once,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="elsewhere ralph is not forked from here"
 )
+@pytest.mark.parametrize("name", sample(MUTANTS, 3))
 def test_every_safeguard_is_needed(
-    repo: Repo, mutant: str, symptom: str | None
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    found = symptoms(repo, SABOTAGE[mutant])
-    assert (symptom in found) if symptom else not found, found
+    where, instead, test = MUTANTS[name]
+    monkeypatch.setattr(where, instead)
+    with pytest.raises((AssertionError, LookupError, OSError, ValueError)):
+        test(repo)
 
 
-def test_a_room_where_the_agent_was_lets_a_faked_build_pass(repo: Repo) -> None:
+ROOM = {
+    "_ralph.model.Paths.room": property(Paths.workspace),
+    "_ralph.checks.room.Room._stamp": lambda *_: "no setup",  # as a workspace has it
+    "_ralph.checks.exact.restore": lambda *_: [],
+}
+
+
+def test_a_room_where_the_agent_was_lets_a_faked_build_pass(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     repo.write(".gitignore", "build/\n")
     repo.commit("ignore")
     repo.plan({"checks": ["test -f build/made"]})
-    agent = repo.agent(
-        "P('build').mkdir(exist_ok=True); P('build/made').touch(); P('x').touch()"
-    )
-    words = ("run", "-q", "--once", "--agent", agent)
-    assert repo.ralph(*words).returncode == 3 and repo.passed() == []
+    deeds = "P('build').mkdir(exist_ok=True); P('build/made').touch(); P('x').touch()"
+    words = ("run", "-q", "--once", "--agent", repo.agent(deeds))
+    assert repo.ralph(*words).returncode == 3
+    assert repo.passed() == []
     # no room of its own, and what is ignored stays where it lies
-    sabotage = """
-from _ralph.model import Paths
-from _ralph.checks import exact
-from _ralph.checks.room import Room
-Paths.room = property(Paths.workspace)
-Room._stamp = lambda *_: "no setup"  # as a workspace has it
-exact.restore = lambda *_: []
-"""
-    repo.ralph(*words, first=sabotage)
+    for where, instead in ROOM.items():
+        monkeypatch.setattr(where, instead)
+    repo.ralph(*words)
     assert repo.verdicts()[-1] == "T1 passed"
     assert repo.passed() == []  # a fresh checkout at the end finds it all the same
 
@@ -181,227 +319,3 @@ def test_without_preparation_it_fails_on_a_bare_machine(repo: Repo, line: str) -
         timeout=60,
     )
     assert done.returncode == 1
-
-
-def test_without_the_lock_two_runs_are_at_work_at_once(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]})
-    agent = repo.agent("(OUT / 'started').touch(); time.sleep(3); P('T1.txt').touch()")
-    first = repo.start("run", "--agent", agent)
-    repo.wait_for("../started")
-    second = repo.ralph(
-        "run",
-        "--json",
-        "--agent",
-        repo.agent("pass", "second"),
-        first=SABOTAGE["no lock"],
-    )
-    assert json.loads(second.stdout)["exit"] != 75
-    first.wait(30)
-
-
-BOOKS = {
-    "all that was left": (
-        """
-from _ralph.agents import running
-def booked(result, *_):
-    if result.at_least:
-        result.usd = 1.0
-    return result
-running.booked = booked
-""",
-        "twice what it was",
-    ),
-    "nothing": (
-        "from _ralph.agents import running\nrunning.booked = lambda result, *_: result",
-        "below what it was",
-    ),
-    "forgets what a killed one reported": (
-        "from _ralph.agents import running\nrunning.replay = lambda *_: None",
-        "not marked",
-    ),
-}
-
-
-@pytest.mark.parametrize("booked", sample(BOOKS, 3))
-def test_what_a_cut_off_attempt_can_have_cost_must_be_booked_and_no_more(
-    repo: Repo, booked: str
-) -> None:
-    sabotage, symptom = BOOKS[booked]
-    found = night(
-        repo, ["kill", "deadline", "worker"], "--max-usd", "1", first=sabotage
-    )
-    assert symptom in wrong(*found, wanted=3)
-
-
-# ---------------------------------------------------------------- who works, and who waits
-
-# name -> the sabotage, and what a night then does that it must not: see `broken_turns`.
-TURNS = {
-    "none": ("", set()),
-    "a login is waited for": (
-        """
-from _ralph.agents import turn
-from _ralph.model import Outcome
-def end(self, outcome, real=turn.Turn.end):
-    real(self, Outcome.LIMITED if outcome is Outcome.UNAVAILABLE else outcome)
-turn.Turn.end = end
-""",
-        {"who is not logged in was taken for limited"},
-    ),
-    "no fallback": (
-        """
-from _ralph.agents.team import Agents
-Agents.fallback = property(lambda self: None)
-""",
-        {"the fallback did not work"},
-    ),
-    "the fallback for work that failed": (
-        """
-from _ralph.agents.team import Agents
-def back_at(self, agent):
-    return float(self.history.iteration > 0 and agent.command != self.fallback.command)
-Agents.back_at = back_at
-""",
-        {"the fallback worked what had failed"},
-    ),
-    "one rung for all": (
-        """
-from _ralph.agents.team import Agents
-def ladder(self, task=None, real=Agents.ladder):
-    return real(self, task)[:1]
-Agents.ladder = ladder
-""",
-        {"the second rung was never asked"},
-    ),
-}
-
-
-def broken_turns(repo: Repo, sabotage: str) -> set[str]:
-    """What went wrong in three short nights: one without a login, one with a ladder,
-    one with a limit."""
-    say, broken = speaker(repo, MODELS), set()
-
-    def worked(project: str, *checks: str, **more: Any) -> list[str]:
-        before = len(calls(repo)) if (repo.outside / "calls").exists() else 0
-        tasks = [{"id": "T1", "checks": list(checks)}]
-        repo.plan(
-            *tasks,
-            agents={"speaker": ROW},
-            project=project,
-            limits={"attempts": 2},
-            **more,
-        )
-        codes.append(repo.ralph("run", "--max-wait", "0", first=sabotage).returncode)
-        return [line.split()[1] for line in calls(repo)[before:]]
-
-    codes: list[int] = []
-    worked("login", "test -f T1.txt", agent=f"{say} refused")
-    if codes[-1] != 5:
-        broken.add("who is not logged in was taken for limited")
-    rungs = worked(
-        "ladder",
-        "test -f no",
-        agent=[f"{say} haiku", f"{say} sonnet"],
-        fallback=f"{say} other",
-    )
-    if "other" in rungs:
-        broken.add("the fallback worked what had failed")
-    elif rungs != ["haiku", "sonnet"]:
-        broken.add("the second rung was never asked")
-    if worked(
-        "limit", "test -f T1.txt", agent=f"{say} limited", fallback=f"{say} other"
-    ) != [
-        "limited",
-        "other",
-    ]:
-        broken.add("the fallback did not work")
-    return broken
-
-
-@pytest.mark.parametrize("mutant", sample(TURNS, 3))
-def test_every_rule_of_who_works_is_needed(repo: Repo, mutant: str) -> None:
-    sabotage, wanted = TURNS[mutant]
-    found = broken_turns(repo, sabotage)
-    assert wanted <= found if wanted else not found, found
-
-
-# ---------------------------------------------------------------- several at once
-
-# name -> the sabotage, and what is then seen of it: see `broken_lanes`.
-LANES = {
-    "none": ("", None),
-    "landing without a check on the new tip": (
-        """
-from _ralph.loop import examine
-def results_of(places, results, job, real=examine.results_of):
-    if job.before:  # the candidate: as it was alone, on its own base
-        job = examine.replace(job, commit=alone[0])
-    return real(places, results, job)
-def evidence_on(loop, results, candidate, *given, real=examine.evidence_on):
-    worked = candidate.worked
-    alone[:] = [loop.branch.commit(worked.tree, worked.begun.base, "alone")]
-    return real(loop, results, candidate, *given)
-alone = []
-examine.results_of, examine.evidence_on = results_of, evidence_on
-""",
-        "a red commit",
-    ),
-    "two candidates in the room at once": (
-        """
-import contextlib, os
-from _ralph import model
-from _ralph.loop.loop import Loop
-@contextlib.contextmanager
-def in_room(self, ends=0.0):
-    self.read()
-    yield self._results()
-Loop.in_room = in_room
-model.Paths.room = property(lambda self: self.places / f"room-{os.getpid()}")
-""",
-        "two in the room",
-    ),
-}
-CLAIMS = f"""
-import subprocess
-{MEET}
-begun("T1", "T2", "T3")
-P("claims").mkdir(exist_ok=True)
-others = [int(claim.read_text()) for claim in P("claims").iterdir() if claim.name != task]
-P("claims", task).write_text(f"{{max(others, default=0) + 1}}\\n")
-"""
-
-
-def broken_lanes(repo: Repo, sabotage: str) -> set[str]:
-    """Three tasks at once, each green alone and red beside another one that claims the
-    same: what is broken."""
-    room, twice = (repo.outside / name for name in ("in-the-room", "twice"))
-    alone = f"mkdir {room} || {{ touch {twice}; exit 1; }}; sleep 0.2; rmdir {room}"
-    checks = {f"T{n}": CHECKS["claims"].format(task=f"T{n}") for n in (1, 2, 3)}
-    repo.plan(
-        *({"checks": [check]} for check in checks.values()),
-        checks=[NO_CLAIM_TWICE, alone],
-    )
-    words = (
-        "run",
-        "-q",
-        "--jobs",
-        "3",
-        "--max-iterations",
-        "9",
-        "--agent",
-        repo.agent(CLAIMS),
-    )
-    repo.ralph(*words, first=sabotage)
-    found = {
-        "a red commit": bool(red_commits(repo, checks)),
-        "two in the room": twice.exists(),
-        "not all passed": repo.passed() != list(checks),
-    }
-    return {what for what, is_so in found.items() if is_so}
-
-
-@pytest.mark.parametrize("mutant", sample(LANES, 3))
-def test_every_rule_of_several_at_once_is_needed(repo: Repo, mutant: str) -> None:
-    sabotage, symptom = LANES[mutant]
-    found = broken_lanes(repo, sabotage)
-    assert (symptom in found) if symptom else not found, found

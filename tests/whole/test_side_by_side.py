@@ -100,6 +100,19 @@ P(f"number-{{task}}").write_text(f"{{others}}\\n")
     assert said in prompts(repo, "T2")[1]
 
 
+def test_a_check_may_hold_what_there_is_only_once(repo: Repo) -> None:
+    """A fixed port, a database: one candidate at a time is in the room, also when a
+    base is looked at."""
+    port = repo.outside / "port"
+    repo.plan(
+        *tasks(6),
+        checks=[f"mkdir {port} && sleep 0.1 && rmdir {port}"],
+        limits={"attempts": 1},
+    )
+    code, _, printed = repo.run(repo.agent(WORKS), "--jobs", "6")
+    assert (code, len(repo.passed())) == (0, 6), printed
+
+
 # ---------------------------------------------------------------- who takes up what
 
 
