@@ -20,6 +20,7 @@ _PART = r"(?i)(\d+(?:\.\d+)?)\s*(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|da
 _AT = r"\bat (?:([A-Z][a-z]{2}) (\d+)(?:st|nd|rd|th)?, (\d{4}) )?(\d+:\d\d [AP]M)"
 _SECRET = re.compile(r"(_KEY|_TOKEN|_SECRET)$|PASSWORD", re.IGNORECASE)
 _KEPT = "\n\t\u200c\u200d"
+_UNPRINTABLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _FOREVER = 10**8
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -33,11 +34,11 @@ def clean(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     text = _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-    return "".join(
-        c
-        for c in text
-        if c in _KEPT or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
-    )
+    kept = []
+    for letter in text:
+        if letter in _KEPT or unicodedata.category(letter) not in _UNPRINTABLE:
+            kept.append(letter)
+    return "".join(kept)
 
 
 def redact(text: str) -> str:
@@ -54,11 +55,10 @@ def redact(text: str) -> str:
 @functools.cache
 def _secrets() -> list[tuple[str, str]]:
     """Names and values, the longest first: one may be a part of another."""
-    pairs = [
-        (name, value)
-        for name, value in os.environ.items()
-        if _SECRET.search(name) and len(value) >= 12
-    ]
+    pairs = []
+    for name, value in os.environ.items():
+        if _SECRET.search(name) and len(value) >= 12:
+            pairs.append((name, value))
     return sorted(pairs, key=lambda pair: -len(pair[1]))
 
 
@@ -74,21 +74,9 @@ def last_line(text: str) -> str:
     return one_line(lines[-1], 160) if lines else "no output"
 
 
-def cut(line: str, width: int) -> str:
-    """`line` in at most `width` characters."""
-    if len(line) <= width:
-        return line
-    return line[: max(width - 3, 1)].rstrip() + "..."
-
-
 def count(number: int, noun: str) -> str:
     """`1 task`, `2 tasks`."""
     return f"{number} {noun}{'s' * (number != 1)}"
-
-
-def megabytes(size: float) -> str:
-    """So many bytes, as `0.2 MB`."""
-    return f"{size / 1e6:.1f} MB"
 
 
 def few(names: Sequence[str]) -> str:
@@ -139,20 +127,18 @@ def fenced(text: str, kind: str = "") -> str:
 def seconds(value: object, where: str = "duration") -> float:
     """Seconds in `90s`, `10m`, `2h`, `1.5h` or a plain number; BadInput for anything
     else."""
-    number, unit = value, ""
-    if isinstance(value, str) and (
-        match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", value)
-    ):
-        number, unit = float(match[1]), match[2]
-    if (
-        isinstance(number, bool)
-        or not isinstance(number, (int, float))
-        or not 0 < number < _FOREVER
-    ):
-        raise BadInput(
-            f"{where}: expected a duration such as 90s, 10m or 2h, found {one_line(repr(value), 40)}"
-        )
-    return float(number) * _UNITS[unit or "s"]
+    unit = "s"
+    number = value
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", value)
+        if match:
+            number, unit = float(match[1]), match[2] or "s"
+    if isinstance(number, int | float) and not isinstance(number, bool):
+        if 0 < number < _FOREVER:
+            return float(number) * _UNITS[unit]
+    found = one_line(repr(value), 40)
+    wanted = "expected a duration such as 90s, 10m or 2h"
+    raise BadInput(f"{where}: {wanted}, found {found}")
 
 
 def duration(value: float, short: bool = False) -> str:
@@ -168,8 +154,10 @@ def duration(value: float, short: bool = False) -> str:
 def clock(at: float, now: float, seconds: bool = False) -> str:
     """The unix time `at` for people: `07:00`, with `seconds` `07:00:12`, with its day
     if that is not the next time that clocks show it."""
-    day = "" if at - now < _UNITS["d"] else "%a %d %b, "
-    return time.strftime(f"{day}%H:%M" + ":%S" * seconds, time.localtime(at))
+    form = "%H:%M:%S" if seconds else "%H:%M"
+    if at - now >= _UNITS["d"]:
+        form = f"%a %d %b, {form}"
+    return time.strftime(form, time.localtime(at))
 
 
 def moment(value: object, now: float) -> float | None:
@@ -186,28 +174,31 @@ def moment(value: object, now: float) -> float | None:
 
 def _moment(words: str, now: float) -> float | None:
     if re.fullmatch(r"\d{1,12}(\.\d+)?", words):
-        return float(words) if float(words) > _FOREVER else now + float(words)
+        number = float(words)
+        return number if number > _FOREVER else now + number
     if match := re.search(_IN, words):
-        left = sum(
-            float(number) * _UNITS[unit[0].lower()]
-            for number, unit in re.findall(_PART, match[1])
-        )
+        left = 0.0
+        for number, unit in re.findall(_PART, match[1]):
+            left += float(number) * _UNITS[unit[0].lower()]
         return now + left if left else None
     if match := re.search(_AT, words):
-        month, day, year, clock = match.groups()
-        date = (
-            f"{month} {day} {year}"
-            if month
-            else time.strftime("%b %d %Y", time.localtime(now))
-        )
-        named = time.strptime(f"{date} {clock}", "%b %d %Y %I:%M %p")
-        at, tomorrow = (
-            time.mktime((*named[:2], named[2] + later, *named[3:])) for later in (0, 1)
-        )
-        # there are no seconds in it: a few minutes ago means now, and not tomorrow
-        return at if month or at > now - 600 else tomorrow
+        month, day, year, hour = match.groups()
+        date = f"{month} {day} {year}" if month else ""
+        return _by_local_clocks(date, hour, now)
     from email.utils import parsedate_to_datetime  # 10 ms, and rarely wanted
 
-    return parsedate_to_datetime(
-        words
-    ).timestamp()  # the other form of a retry-after header
+    # The other form of a retry-after header
+    return parsedate_to_datetime(words).timestamp()
+
+
+def _by_local_clocks(date: str, hour: str, now: float) -> float:
+    """The unix time of a date and an hour; without a date, of the next such hour."""
+    from datetime import datetime, timedelta  # 2 ms
+
+    today = datetime.fromtimestamp(now)
+    day = date or f"{today:%b %d %Y}"
+    at = datetime.strptime(f"{day} {hour}", "%b %d %Y %I:%M %p")
+    # There are no seconds in it: a few minutes ago means now, and not tomorrow
+    if not date and at < today - timedelta(minutes=10):
+        at += timedelta(days=1)
+    return at.timestamp()

@@ -244,7 +244,7 @@ def test_the_name_of_a_long_check_is_short(tmp_path: Path) -> None:
     command = "x" * 1000 + "\n" + "y" * 1000
     source = json.dumps([{"title": "a", "checks": [command]}])
     found = load(tmp_path, source).tasks[0].checks[0]
-    assert re.fullmatch(r"x{20,30}\.\.\.y{20,30}", found.name)
+    assert found.name == "x" * 57 + "..."
     assert found.command == command
 
 
