@@ -115,7 +115,7 @@ def run_hooks(
         if not hooked.red:
             words = with_trailers(places, said, message.trailers)
             hooked.commit = branch.commit(tree, tip, words, sign=branch.signs)
-            branch.pin_candidate(hooked.commit)
+            branch.pin("candidate", hooked.commit)
     return hooked
 
 

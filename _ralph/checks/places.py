@@ -23,9 +23,9 @@ from _ralph.checks.trust import Trust
 from _ralph.checks.view import View
 from _ralph.git import patterns
 from _ralph.git.checkout import Checkout, hide, remove_unusable
-from _ralph.git.git import BULK, Git, names_in, nul
+from _ralph.git.git import BULK, Changed, Entry, Git, names_in, nul
 from _ralph.git.notes import note_setup, noted_setup
-from _ralph.git.snapshot import Changed, Entry, differences, restore
+from _ralph.git.snapshot import restore
 from _ralph.git.throwaway import ANYBODY_S, carry, throwaway_git, write_git
 from _ralph.model import Check, CheckResult, Paths, Setup
 from _ralph.process.prefix import Prefix, Wrap
@@ -256,7 +256,7 @@ class Places:
         must leave as it was: what the plan protects, ralph's own files, and those by
         which tools decide what to run, of which no new one stays, either."""
         if changed is None:
-            changed = differences(self.home, before, after)
+            changed = self.home.difference(before, after).entries
         trusted = {*self.from_home.trust.among(changed)}
         trusted -= patterns.matching(allow, trusted)
         left = (*self.state(allow), *trusted)

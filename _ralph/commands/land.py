@@ -144,7 +144,7 @@ def _land(loop: Loop, name: str, proved: list[Check]) -> list[Check]:
             loop.view.line(f"{name} is in {onto.name} already")
             return proved
         commit = _merge(loop, name, tip, work)
-        onto.pin_candidate(commit)
+        onto.pin("candidate", commit)
         checks = _require_green(loop, name, commit, tip, proved)
         loop.git.sync()
         if _fast_forward(onto, commit, tip):

@@ -273,16 +273,16 @@ class Branch:
 
     # ---------------------------------------------------------------- pinned, parked
 
-    def pin_candidate(self, commit: str) -> None:
-        """Protect what is in the clean room from `git gc`, until the next one is."""
-        self.git("update-ref", f"refs/ralph/candidate/{self.plan}", commit)
-
-    def pin_attempt(self, worker: int, *trees: str) -> None:
-        """Protect what the attempt of a worker began with, or left, from `git gc`,
-        until its next one."""
-        lines = [f"040000 tree {tree}\t{number}" for number, tree in enumerate(trees)]
-        made = self.git("mktree", "-z", stdin=nul(lines)).strip()
-        self.git("update-ref", f"refs/ralph/attempt/{self.plan}/{worker}", made)
+    def pin(self, kind: str, *objects: str, loop: int = 0) -> None:
+        """Protect a commit or tree, or several trees, from `git gc`, until the next one
+        of the same kind is pinned: the `candidate` in the clean room, or what the
+        `attempt` of a loop began with or left."""
+        made = objects[0]
+        if len(objects) > 1:
+            lines = [f"040000 tree {tree}\t{tree}" for tree in sorted({*objects})]
+            made = self.git("mktree", "-z", stdin=nul(lines)).strip()
+        ref = f"refs/ralph/{kind}/{self.plan}"
+        self.git("update-ref", f"{ref}/{loop}" if loop else ref, made)
 
     def pin_work(self, task: str, tree: str) -> None:
         """Protect the unfinished work of a task from `git gc`."""

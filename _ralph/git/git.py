@@ -101,6 +101,48 @@ class Done:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """What a tree has under a name: mode and blob, as git writes them; the mode of
+    nothing is zeros."""
+
+    mode: str
+    blob: str
+
+    @property
+    def exists(self) -> bool:
+        return self.mode != "000000"
+
+    @property
+    def is_file(self) -> bool:
+        return self.mode.startswith("100")
+
+    @property
+    def is_link(self) -> bool:
+        return self.mode == "120000"
+
+
+Changed = Mapping[str, tuple[Entry, Entry]]
+"""The entries that differ between two trees, as they are in both."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two trees differ, and how many lines were added and removed."""
+
+    entries: Changed = field(default_factory=dict)
+    added: int = 0
+    removed: int = 0
+
+    @property
+    def size(self) -> str:
+        """As in `4 files, +120 -8`; nothing where they do not differ."""
+        if not self.entries:
+            return ""
+        names = text.count(len(self.entries), "file")
+        return f"{names}, +{self.added} -{self.removed}"
+
+
+@dataclass(frozen=True)
 class Git:
     """git in one working tree. `dir` is its git folder, `common` the one that all
     worktrees of the repository share; `env` is added to the environment of each
@@ -115,7 +157,7 @@ class Git:
     _entries: dict[str, dict[str, str]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    _differences: dict[tuple[str, str], list[str]] = field(
+    _differences: dict[tuple[str, str], Difference] = field(
         default_factory=dict, repr=False, compare=False
     )
 
@@ -201,19 +243,16 @@ class Git:
             self._trees[commit] = found
         return found
 
-    def differences(self, before: str, after: str) -> tuple[list[str], list[str]]:
-        """How two trees differ: mode and blob in both, then the name, of each entry;
-        and its lines that were added and removed, with the name. git is asked once for
-        each pair."""
+    def difference(self, before: str, after: str) -> Difference:
+        """How two trees or commits differ. git is asked once for each pair."""
+        if before == after:
+            return Difference()
         pair = (before, after)
         if pair not in self._differences:
             words = ["diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames"]
             words += ["--ignore-submodules=none", before, after]
-            self._differences[pair] = self.names(*words, timeout=BULK)
-        fields, end = self._differences[pair], 0
-        while end < len(fields) and fields[end].startswith(":"):
-            end += 2
-        return fields[:end], fields[end:]
+            self._differences[pair] = _difference(self.names(*words, timeout=BULK))
+        return self._differences[pair]
 
     def entries(self, tree: str) -> dict[str, str]:
         """What a tree or commit holds: mode, kind and id of each file, by name. Of the
@@ -222,9 +261,9 @@ class Git:
         tree = self.tree(tree)
         found = self._entries.get(tree)
         for before, entries in self._entries.items():
-            fields = self._differences.get((before, tree))
-            if found is None and fields is not None:
-                found = _changed(entries, fields)
+            known = self._differences.get((before, tree))
+            if found is None and known:
+                found = _changed(entries, known.entries)
         if found is None:
             found = {}
             for entry in self.names("ls-tree", "-r", "-z", tree, timeout=BULK):
@@ -268,17 +307,33 @@ class Git:
         return replace(self, root=root, env=env)
 
 
-def _changed(entries: dict[str, str], fields: list[str]) -> dict[str, str]:
-    """What a tree holds that differs from one with these entries as the output of `git
-    diff-tree` says."""
+def _difference(fields: list[str]) -> Difference:
+    """What the output of `git diff-tree` says."""
+    found = {}
+    added, removed = 0, 0
+    number = 0
+    while number < len(fields):
+        field = fields[number]
+        number += 1
+        if field.startswith(":"):  # the entries, each followed by its name
+            old_mode, new_mode, old, new, _ = field.lstrip(":").split(" ")
+            found[fields[number]] = (Entry(old_mode, old), Entry(new_mode, new))
+            number += 1
+        else:
+            plus, minus, _ = field.split("\t", 2)
+            if plus.isdigit():  # else it is a binary file
+                added += int(plus)
+                removed += int(minus)
+    return Difference(found, added, removed)
+
+
+def _changed(entries: dict[str, str], changed: Changed) -> dict[str, str]:
+    """What a tree holds that differs so from one with these entries."""
     found = dict(entries)
-    for about, name in zip(fields[::2], fields[1::2], strict=False):
-        if not about.startswith(":"):
-            break  # the numbers of lines follow
-        _, mode, _, blob, status = about.split(" ")
-        kind = "commit" if mode == "160000" else "blob"
-        found[name] = f"{mode} {kind} {blob}"
-        if status == "D":
+    for name, (_, new) in changed.items():
+        kind = "commit" if new.mode == "160000" else "blob"
+        found[name] = f"{new.mode} {kind} {new.blob}"
+        if not new.exists:
             del found[name]
     return found
 

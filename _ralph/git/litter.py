@@ -9,8 +9,7 @@ from pathlib import Path
 from _ralph import files, text
 from _ralph.git import patterns
 from _ralph.git.checkout import Checkout
-from _ralph.git.git import BULK, CACHES, LEFT_BY_AGENTS, names_in
-from _ralph.git.snapshot import Changed, blob_of
+from _ralph.git.git import BULK, CACHES, LEFT_BY_AGENTS, Changed, names_in
 from _ralph.model import LEFT_OUT
 
 _LOOKED_AT = 8 << 20
@@ -51,13 +50,16 @@ def litter(checkout: Checkout, tree: str, work: Changed) -> tuple[set[str], list
 def _copies(checkout: Checkout, work: Changed) -> dict[str, str]:
     """The files that hold what a file of `.worktreeinclude` holds, each with that."""
     sizes = {_size(checkout.root / name) for name in work} - {0}
-    known = {}
-    for name in checkout.carried if sizes else ():
-        source = checkout.home.root / name
-        about = files.regular(source)
-        if about and about.st_size in sizes:
-            like = next(iter(work.values()))[1].blob
-            known[blob_of(source, like)] = name
+    alike = []
+    for name in checkout.carried:
+        if _size(checkout.home.root / name) in sizes and "\n" not in name:
+            alike.append(name)
+    if not alike:
+        return {}
+    stdin = os.fsencode("".join(f"{checkout.home.root}/{name}\n" for name in alike))
+    words = ("hash-object", "--no-filters", "--stdin-paths")
+    blobs = (checkout.git.maybe(*words, stdin=stdin, timeout=BULK) or "").split()
+    known = dict(zip(blobs, alike, strict=False))
     found = {}
     for name, (_, new) in work.items():
         if new.blob in known:
@@ -66,7 +68,7 @@ def _copies(checkout: Checkout, work: Changed) -> dict[str, str]:
 
 
 def _size(path: Path) -> int:
-    about = files.regular(path, follow=False)
+    about = files.regular(path)
     return about.st_size if about else 0
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from _ralph import files
+from _ralph.codec import from_json, to_json
 from _ralph.git.checkout import Checkout
 
 
@@ -24,16 +24,16 @@ class Start:
 
 def note_start(checkout: Checkout, start: Start) -> None:
     """Note what an attempt begins with here."""
-    words = f"{start.attempt} {start.tree} {start.snapshot}"
-    files.clear(checkout.beside("start")).write_text(words)
+    data = json.dumps(to_json(start)).encode()
+    files.atomic_write(checkout.beside("start"), data)
 
 
 def noted_start(checkout: Checkout) -> Start | None:
     """What `note_start` wrote last; None if nothing can be read."""
-    data = files.read_regular(checkout.beside("start"), 1000) or b""
-    said = data.decode("utf-8", "replace")
-    found = re.fullmatch(r"(\w+) ([0-9a-f]{40,64}) ([0-9a-f]{40,64})", said)
-    return Start(*found.groups()) if found else None
+    try:
+        return from_json(Start, json.loads(_read(checkout, "start")))
+    except (ValueError, RecursionError):
+        return None
 
 
 def note_setup(checkout: Checkout, stamp: str, made: Mapping[str, Any]) -> None:
@@ -46,7 +46,11 @@ def note_setup(checkout: Checkout, stamp: str, made: Mapping[str, Any]) -> None:
 def noted_setup(checkout: Checkout) -> tuple[str, dict[str, Any]]:
     """What `note_setup` last wrote; nothing where that cannot be read."""
     try:
-        found = json.loads(files.read_regular(checkout.beside("setup")) or b"{}")
+        found = json.loads(_read(checkout, "setup"))
         return str(found["stamp"]), dict(found["made"])
     except (ValueError, TypeError, LookupError, RecursionError):
         return "", {}
+
+
+def _read(checkout: Checkout, kind: str) -> bytes:
+    return files.read_regular(checkout.beside(kind)) or b""

@@ -5,10 +5,9 @@ is."""
 from __future__ import annotations
 
 import filecmp
-import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from _ralph import files, text
@@ -19,7 +18,7 @@ from _ralph.git.checkout import (
     make_submodules_real,
     remove_lock,
 )
-from _ralph.git.git import BULK, WHOLE, Git, Late, no_space, nul
+from _ralph.git.git import BULK, WHOLE, Changed, Entry, Git, Late, no_space, nul
 from _ralph.git.submodules import links_of
 from _ralph.model import LEFT_OUT
 
@@ -31,31 +30,6 @@ _IGNORED = "The following paths are ignored by one of your .gitignore files"
 added the rest."""
 _REFUSALS = 22
 """How many files that git cannot convert are left out, one after the other."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What a tree has under a name: mode and blob, as git writes them; the mode of
-    nothing is zeros."""
-
-    mode: str
-    blob: str
-
-    @property
-    def exists(self) -> bool:
-        return self.mode != "000000"
-
-    @property
-    def is_file(self) -> bool:
-        return self.mode.startswith("100")
-
-    @property
-    def is_link(self) -> bool:
-        return self.mode == "120000"
-
-
-Changed = Mapping[str, tuple[Entry, Entry]]
-"""The entries that differ between two trees, as they are in both."""
 
 
 # ---------------------------------------------------------------- one snapshot
@@ -146,39 +120,12 @@ def _submodule_changes(checkout: Checkout, tree: str, replaced: list[str]) -> li
 # ---------------------------------------------------------------- what differs
 
 
-def differences(git: Git, before: str, after: str) -> Changed:
-    """How two trees or commits differ."""
-    if before == after:
-        return {}
-    fields, _ = git.differences(before, after)
-    found = {}
-    for about, name in zip(fields[::2], fields[1::2], strict=True):
-        old_mode, new_mode, old, new, _ = about.lstrip(":").split(" ")
-        found[name] = (Entry(old_mode, old), Entry(new_mode, new))
-    return found
-
-
-def changes(git: Git, before: str, after: str) -> tuple[list[str], str]:
-    """The files that differ between two trees or commits, and `4 files, +120 -8`."""
-    if before == after:
-        return [], ""
-    names = []
-    plus, minus = 0, 0
-    for line in git.differences(before, after)[1]:
-        added, removed, name = line.split("\t", 2)
-        names.append(name)
-        if added.isdigit():  # else it is a binary file
-            plus += int(added)
-            minus += int(removed)
-    return names, f"{text.count(len(names), 'file')}, +{plus} -{minus}"
-
-
 def work(checkout: Checkout, start: str, before: str, after: str) -> Changed:
     """What an agent did to the tree `start` while what stands here changed from the
     snapshot `before` to `after`: the entries that it has to replace, as they are in
     `start` and as they are now."""
-    changed = differences(checkout.git, before, after)
-    by_setup = differences(checkout.git, start, before)  # and by git itself
+    changed = checkout.git.difference(before, after).entries
+    by_setup = checkout.git.difference(start, before).entries  # and by git itself
     found = {}
     edited = {}
     for name, (old, new) in changed.items():
@@ -202,7 +149,7 @@ def with_work(
 ) -> str:
     """`start` with the work that was `found` of what changed from the snapshot `before`
     to `after`; mostly `after` itself."""
-    if start == before and found == differences(checkout.git, before, after):
+    if start == before and found == checkout.git.difference(before, after).entries:
         return after
     entries = {name: new for name, (_, new) in found.items()}
     return apply_changes(checkout.git, start, entries)
@@ -259,17 +206,6 @@ def _same(one: Path, other: Path) -> bool:
     return filecmp.cmp(one, other, shallow=False)
 
 
-def blob_of(path: Path, like: str) -> str:
-    """What git calls a blob of a file's bytes in the repository that has the object
-    `like`."""
-    found = hashlib.new("sha256" if len(like) == 64 else "sha1", usedforsecurity=False)
-    found.update(b"blob %d\0" % path.stat().st_size)
-    with path.open("rb") as file:
-        while piece := file.read(files.PIECE):
-            found.update(piece)
-    return found.hexdigest()
-
-
 # ---------------------------------------------------------------- protected files
 
 
@@ -290,7 +226,7 @@ def restore(
     if not (protect or state):
         return after, {}, []
     if changed is None:
-        changed = differences(git, before, after)
+        changed = git.difference(before, after).entries
     is_blind = (git.common / "head").exists()  # it is called HEAD
     spelt = patterns.folded if is_blind else str
     protect = [spelt(pattern) for pattern in protect]

@@ -81,7 +81,7 @@ def make_candidate(loop: Loop, worked: Worked) -> Candidate:
             reason = f"it conflicts with what was committed meanwhile: {names}"
             return Candidate(worked, tip, tip, Decision(Verdict.CONFLICT, reason))
         made = branch.commit(merged.tree, tip, whole, sign=signs)
-    branch.pin_candidate(made)
+    branch.pin("candidate", made)
     return Candidate(worked, tip, made, message=message)
 
 

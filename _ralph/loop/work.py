@@ -16,12 +16,10 @@ from _ralph.checks.places import prepare_workspace, setup_failed
 from _ralph.codec import from_json, to_json
 from _ralph.errors import SetupFailed, StopNow
 from _ralph.git.checkout import Checkout, remove_lock, remove_unusable
+from _ralph.git.git import Changed
 from _ralph.git.litter import leads_nowhere, litter
 from _ralph.git.notes import Start, note_start, noted_start
 from _ralph.git.snapshot import (
-    Changed,
-    changes,
-    differences,
     settle,
     snapshot,
     with_work,
@@ -89,7 +87,7 @@ def first_snapshot(loop: Loop, begun: Begun) -> Ready:
     files.clear(loop.paths.results(begun.worker))
     start = Start(begun.id, tree, settle(place, tree))
     if {start.tree, start.snapshot} != {base}:
-        loop.branch.pin_attempt(begun.worker, start.tree, start.snapshot)
+        loop.branch.pin("attempt", start.tree, start.snapshot, loop=begun.worker)
     note_start(place, start)
     return Ready(place, start, copies, red)
 
@@ -155,23 +153,23 @@ def second_snapshot(
     rulebook = loop.git.name_of(loop.paths.rulebook)
     if rulebook in copies:
         protected.append(rulebook)
-    names, lines = changes(loop.git, base, tree)
-    if not names and ended.began:
+    difference = loop.git.difference(base, tree)
+    if not difference.entries and ended.began:
         state = loop.places.state()
         notices += changed_at_home(loop.git, state, ended.began)
     if loop.settings.jobs > 1 or left != tree:
-        loop.branch.pin_attempt(begun.worker, left, tree)
+        loop.branch.pin("attempt", left, tree, loop=begun.worker)
     return Worked(
         begun,
         ended.result,
         ended.began,
         left,
         tree,
-        changed=names,
-        changes=lines,
+        changed=[*difference.entries],
+        changes=difference.size,
         restored=restored,
         protected=protected,
-        naming=leads_nowhere(place, differences(loop.git, base, tree)),
+        naming=leads_nowhere(place, difference.entries),
         notices=notices,
         said=text.redact(handoff.decode("utf-8", "replace")),
     )

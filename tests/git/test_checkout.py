@@ -18,7 +18,6 @@ from _ralph.git.git import Git, freeze_settings
 from _ralph.git.litter import ignored_since, litter
 from _ralph.git.notes import Start, noted_setup
 from _ralph.git.snapshot import (
-    changes,
     restore,
     settle,
     snapshot,
@@ -267,6 +266,11 @@ def begun(repo: Repo, place: Checkout) -> Start:
     return Start("x", tree, snapshot(place, tree)[0])
 
 
+def changed(place: Checkout, tree: str) -> list[str]:
+    """The names of what differs from HEAD."""
+    return [*place.home.difference("HEAD", tree).entries]
+
+
 def left_in(place: Checkout, start: Start) -> tuple[str, list[str]]:
     """The tree that an agent left, and what is said."""
     removed = remove_unusable(place, start.tree)
@@ -285,11 +289,11 @@ def taken(repo: Repo, script: str) -> tuple[Wanted, list[str]]:
     do(place, script)
     tree, said = left_in(place, start)
     base, found = listing(repo, "HEAD"), listing(repo, tree)
-    changed = {}
+    work = {}
     for name in base.keys() | found.keys():
         if base.get(name) != found.get(name):
-            changed[name] = found.get(name)
-    return changed, said
+            work[name] = found.get(name)
+    return work, said
 
 
 @pytest.mark.parametrize("name", WORK)
@@ -319,7 +323,7 @@ def test_copies_of_the_plan_are_read_and_are_no_part_of_the_work(project: Repo) 
         write(place, name, "EVIL")
     write(place, "new.txt")
     tree, _ = snapshot(place, head(project))
-    assert changes(place.home, head(project), tree)[0] == ["new.txt"]
+    assert changed(place, tree) == ["new.txt"]
     assert project.read("prd.json") == '{"newer": 1}'
     assert (project.outside / "theirs").read_text() == "theirs"
 
@@ -330,7 +334,7 @@ def test_a_copy_of_the_plan_behind_a_link_keeps_no_work_out(project: Repo) -> No
     (place.root / "plans").symlink_to("src")
     write(place, "new.txt")
     tree, said = snapshot(place, head(project))
-    assert changes(place.home, head(project), tree)[0] == ["new.txt", "plans"]
+    assert changed(place, tree) == ["new.txt", "plans"]
     assert said == []
 
 
@@ -354,7 +358,7 @@ def test_a_person_s_settings_are_read_once_and_what_tools_leave_is_no_work(
     write(place, "tracked.egg-info/x")
     write(place, "src/new.py")
     tree, _ = left_in(place, start)
-    found = changes(place.home, head(project), tree)[0]
+    found = changed(place, tree)
     assert found == ["src/new.py", "tracked.egg-info/x"]
 
 
@@ -395,7 +399,7 @@ def test_files_to_carry_over_are_copied_and_never_committed(project: Repo) -> No
     write(place, "a.txt", "KEY=1\n")
     write(place, "moved", "k\n")
     tree, said = left_in(place, start)
-    assert changes(place.home, head(project), tree)[0] == [".gitignore"]
+    assert changed(place, tree) == [".gitignore"]
     assert said == [
         "a.txt (a copy of .env, which git ignores; left out)",
         "moved (a copy of secrets/deep/key, which git ignores; left out)",
@@ -430,8 +434,9 @@ def test_changes_name_the_files_and_count_the_lines(repo: Repo) -> None:
     (repo.path / "blob").write_bytes(b"\0\1")
     repo.commit("work")
     git, names = Git.at(repo.path), ["a.txt", "blob", "é\n"]
-    assert changes(git, before, head(repo)) == (names, "3 files, +3 -1")
-    assert changes(git, before, before) == ([], "")
+    found = git.difference(before, head(repo))
+    assert ([*found.entries], found.size) == (names, "3 files, +3 -1")
+    assert git.difference(before, before).size == ""
 
 
 # ---------------------------------------------------------------- protected files
@@ -548,7 +553,7 @@ def test_what_is_changed_in_a_submodule_is_named_and_is_no_part_of_the_work(
     before = seen(modular)
     do(place, f"{script}; echo work > a.txt".replace("HOME", str(modular.path)))
     tree, said = snapshot(place, head(modular))
-    assert (changes(place.home, head(modular), tree)[0], said) == (["a.txt"], [line])
+    assert (changed(place, tree), said) == (["a.txt"], [line])
     place.reset(head(modular))
     assert on_disk(place.root)["vendor/lib/lib.txt"] == (FILE, "lib\n")
     assert seen(modular) == before
@@ -594,7 +599,7 @@ def test_no_filter_runs_in_an_ignored_repository_that_the_index_has(
     project.git("-C", str(inside), "checkout", "-q", "HEAD~1")
     leave_filter(inside, "a.txt", ran)
     tree, _ = left_in(place, Start("x", tree_of(project), tree_of(project)))
-    assert changes(place.home, head(project), tree)[0] == [".gitignore"]
+    assert changed(place, tree) == [".gitignore"]
     assert not ran.exists()
 
 
@@ -610,7 +615,7 @@ def test_a_sparse_home_has_sparse_places_and_all_work_counts(project: Repo) -> N
     for name in names:
         write(place, name)
     tree, _ = snapshot(place, head(project))
-    assert changes(place.home, head(project), tree)[0] == names
+    assert changed(place, tree) == names
 
 
 def kind_of(repo: Repo, kind: str) -> Repo:

@@ -296,7 +296,7 @@ def test_an_edit_of_the_same_size_in_the_same_second_is_work(repo: Repo) -> None
         was = path.stat()
         path.write_text("1\n")
         os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
-    assert len(snapshot.differences(place.git, start.tree, work(place, start))) == 20
+    assert len(place.git.difference(start.tree, work(place, start)).entries) == 20
 
 
 def test_what_setup_made_is_not_written_into_the_person_s_repository(
