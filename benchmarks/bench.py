@@ -428,11 +428,12 @@ def events() -> bytes:
     given = {
         "role": "user",
         "content": [
-            {"type": "tool_result", "tool_use_id": "t", "content": words * 140}
+            {"tool_use_id": "t", "type": "tool_result", "content": words * 140}
         ],
     }
     both = ({"type": "assistant", "message": said}, {"type": "user", "message": given})
-    return "".join(json.dumps(event) + "\n" for event in both).encode()
+    lines = [json.dumps(event, separators=(",", ":")) + "\n" for event in both]
+    return "".join(lines).encode()
 
 
 def long_line(cwd: Path) -> Measured:

@@ -54,7 +54,7 @@ def _answer(turn: Turn, event: Json) -> None:
             turn.say(turn.text)
         elif part.get("type") == "tool_use":
             turn.use(string(part, "name"), part.get("input"))
-    turn.request(get(message, "id"), _usage(message))
+    turn.request(get(message, "id"), lambda: _usage(message))
     if event.get("error") in _CANNOT_RUN:
         turn.end(Outcome.UNAVAILABLE)
 

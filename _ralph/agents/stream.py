@@ -69,7 +69,11 @@ class Stream:
         `run_process`: `stop`, `quiet` (no sign of life) or None."""
         if self.raw is not None and printed:
             self.raw(line.decode("utf-8", "replace"))
-        answer = self._line(line, printed)
+        if line.startswith(self.cli.skips):
+            self.events += 1
+            answer = None
+        else:
+            answer = self._line(line, printed)
         if answer != "quiet":
             self.heard = time.monotonic()
         return answer
@@ -80,9 +84,6 @@ class Stream:
             last = line.rstrip().rpartition(b"\n")[2]  # it can be more than a line
             turn.active = turn.active or bool(last)
             self._hear("say", last[:2000].decode("utf-8", "replace"))
-            return None
-        if self.cli.skips and line.startswith(self.cli.skips):
-            self.events += 1
             return None
         event: Json | None
         if self.cli.text and printed:
@@ -159,13 +160,14 @@ class Stream:
 def event_of(line: bytes) -> Json | None:
     """The object in a line of JSON; None if it has none. Bad UTF-8 and control
     characters cost nothing."""
-    if not line.lstrip().startswith(b"{"):
+    words = line.decode("utf-8", "replace").lstrip()
+    if not words.startswith("{"):
         return None
     try:
-        event = _JSON.decode(line.decode("utf-8", "replace"))
+        event: Json = _JSON.raw_decode(words)[0]
     except (ValueError, RecursionError):
         return None
-    return event if isinstance(event, dict) else None
+    return event
 
 
 def replay(cli: Cli, transcript: Path) -> Stream | None:

@@ -4,6 +4,7 @@ read."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +34,8 @@ class Turn:
     usd: float | None = None
     tokens: Tokens = field(default_factory=Tokens)
     asked: Tokens = field(default_factory=Tokens)  # requests that no result has counted
-    asking: Usage = ([], [], None)  # that of the last one, which `message` answers
+    # What tells that of the last one, of which `message` is the answer.
+    asking: Callable[[], Usage] = lambda: ([], [], None)
     message: object = None
     untold: set[str] = field(default_factory=set)  # units that should have been counted
     denials: list[str] = field(default_factory=list)
@@ -94,11 +96,11 @@ class Turn:
         self.presumed, self.reason = outcome, reason
         self.stop = True
 
-    def request(self, message: object, usage: Usage) -> None:
+    def request(self, message: object, usage: Callable[[], Usage]) -> None:
         """Count one request until a result counts it; each part of its answer, a
         `message`, tells it again."""
         if message != self.message:
-            self.asked.add(tokens(self.asking))
+            self.asked.add(tokens(self.asking()))
             self.message = message
         self.asking = usage
 
@@ -110,7 +112,7 @@ class Turn:
         used = tokens(usage)
         self.tokens.add(used)
         if used.total:
-            self.asked, self.asking = Tokens(), ([], [], None)
+            self.asked, self.asking = Tokens(), lambda: ([], [], None)
 
     def pay(self, usd: object, total: bool = False) -> None:
         """Count dollars, of all so far with `total`."""
@@ -126,7 +128,7 @@ class Turn:
     def used(self) -> Tokens:
         """The tokens that results have counted, and those of requests since."""
         total = Tokens()
-        for used in (self.tokens, self.asked, tokens(self.asking)):
+        for used in (self.tokens, self.asked, tokens(self.asking())):
             total.add(used)
         return total
 
