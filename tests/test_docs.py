@@ -67,7 +67,7 @@ run --max-attempts -> test_a_task_that_fails_three_times_is_blocked_and_its_work
 run --max-hours -> test_work_that_was_green_at_the_end_of_the_runs_time_is_kept
 run --until -> test_the_runs_time_ends_an_agent_that_is_running
 run --max-usd -> test_four_loops_never_spend_more_than_the_limit
-run --max-tokens -> test_the_judge_gets_the_tokens_that_are_left
+run --max-tokens -> test_tokens_are_shared_like_dollars
 run --max-wait -> test_a_limit_costs_no_attempt_and_ends_with_75_when_not_waiting
 run --agent-timeout -> test_at_the_deadline_nothing_is_left_of_any_kind
 run --idle-timeout -> test_a_deadline_in_silence_is_a_limit_and_one_with_words_is_an_attempt
@@ -127,12 +127,12 @@ a database that died -> test_a_database_that_dies_in_the_night_blocks_nobody
 is set aside for this run before an agent is paid -> test_a_check_that_cannot_start_costs_no_agent
 cost twelve runs of the suite -> test_ten_tasks_that_pass_at_once_cost_ten_runs_of_the_suite_one_before_and_one_after
 What was green stays green -> test_work_that_breaks_a_test_that_was_green_fails_with_its_name
-If all of them passed before, all must pass -> test_a_suite_that_was_green_stays_green_also_where_only_a_new_test_is_red
+If all of them passed before, all must pass -> test_how_single_tests_changed
 If it passed where it last ran, it must not fail -> test_a_package_of_which_nothing_is_reported_hides_no_regression
 Tests that are gone are let go -> test_a_task_may_remove_the_tests_that_it_is_allowed_to
 Flaky tests do not count -> test_a_test_that_is_flaky_blocks_nobody_and_is_named
 A check that reports no test that passed or failed is red -> test_results_that_cannot_be_read_are_red_with_the_reason
-is green as a whole or not at all -> test_an_own_check_is_green_as_a_whole
+is green as a whole or not at all -> test_what_a_check_is_by_its_tests
 already done? -> test_two_no_ops_in_a_row_ask_whether_it_is_done_already
 goes on from git's conflict markers -> test_unfinished_work_goes_on_from_the_new_tip_with_markers_where_that_conflicts
 the third in a row blocks the task -> test_a_loop_that_is_killed_three_times_in_a_row_blocks_its_task
@@ -185,7 +185,7 @@ leaves these caches there -> test_kept_paths_stay
 # a night
 keeps the machine awake -> test_sleep_is_held_off_until_the_run_ends
 the run does not start, or ends with 4 when the report is missing -> test_a_limit_and_a_result_that_does_not_report_what_is_limited_end_the_run
-at least as much as the dearest one -> test_an_attempt_that_is_cut_off_costs_at_least_what_the_dearest_did_and_not_all_that_it_was_allowed
+at least as much as the dearest one -> test_what_is_booked
 Once a budget is spent -> test_what_is_used_of_the_limits_and_a_budget_that_is_spent
 When one is reached, it is blocked and the others go on -> test_a_task_with_a_limit_of_its_own_is_blocked_there_and_the_others_go_on
 tasks with other agents go on -> test_a_providers_limit_holds_back_its_own_tasks_and_no_others
@@ -198,7 +198,7 @@ Three tasks in a row that were denied -> test_one_task_that_is_denied_does_not_e
 Secrets are removed from the log, prompts and the report -> test_secrets_of_the_environment_stay_out_of_notes_and_prompts
 A command can write to its checkout and to nothing else -> test_home_is_hidden_and_only_the_checkout_can_be_written
 at the next start for what a kill -9 left -> test_what_a_kill_of_everything_left_is_ended_by_the_next_start_or_said
-one runs alone until an attempt has reported its price -> test_several_workers_get_no_less_for_their_money_than_one
+one runs alone until an attempt has reported its price -> test_the_share_of_each_worker_and_never_more_than_is_left
 your uncommitted edits stay -> test_edits_of_the_person_are_kept
 is skipped, with 75 -> test_a_branch_with_a_loop_at_work_is_left_alone_and_the_others_land
 removes the checkouts of this repository's plans -> test_the_places_go_and_nothing_else
