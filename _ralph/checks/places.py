@@ -19,7 +19,7 @@ from _ralph.agents.surroundings import forwarded_env, in_place, shared_caches
 from _ralph.checks import exact, trust
 from _ralph.checks.junit import read
 from _ralph.checks.suite import with_tests
-from _ralph.checks.trust import Trust
+from _ralph.checks.trust import Grants, Trust
 from _ralph.checks.view import View
 from _ralph.git import patterns
 from _ralph.git.checkout import Checkout, hide, remove_unusable
@@ -94,9 +94,8 @@ class Places:
     control: Control
     view: View
     prefix: Prefix | None = None
-    # In each place, the files that tools are to trust, by the names of the tools
-    trusted: dict[Path, dict[str, list[str]]] = field(default_factory=dict)
-    _told: set[tuple[str, bytes | None]] = field(default_factory=set)
+    trusted: dict[Path, Grants] = field(default_factory=dict)
+    _told: set[tuple[Path, bytes | None]] = field(default_factory=set)
 
     @functools.cached_property
     def from_home(self) -> HomeFiles:
@@ -176,7 +175,7 @@ class Places:
         with self.prefix.started(place) as wrap:
 
             def behind(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
-                told = forwarded_env(env, trust.VARIABLES)
+                told = forwarded_env(env, [tool.variable for tool in trust.TOOLS])
                 told["GIT_CONFIG_SYSTEM"] = str(place / ".git" / ANYBODY_S)
                 return wrap(argv, told)
 
@@ -220,14 +219,14 @@ class Places:
     def let_tools_trust(self, place: Checkout, commit: str) -> None:
         """Let tools trust a place that was made for `commit` as far as they trust home:
         anew with every change of their files."""
-        found = trust.granted(self.from_home.trust, place, commit)
-        self.trusted[place.root] = found
-        for words, name in trust.commands(found):
-            path = place.root / name
-            told = (str(path), files.read_regular(path))
-            if told not in self._told:
-                self._told.add(told)
-                self._call([*words, str(path)], place.root)
+        granted = self.from_home.trust.granted(place, commit)
+        self.trusted[place.root] = granted
+        for tool in trust.TOOLS:
+            for path in granted.get(tool.name, []):
+                told = (path, files.read_regular(path))
+                if tool.allow and told not in self._told:
+                    self._told.add(told)
+                    self._call([*tool.allow, str(path)], place.root)
 
     def _call(self, argv: Sequence[str], cwd: Path, out: Path | None = None) -> bool:
         """Whether a short command in a place, of which nothing is shown, is not red."""
@@ -239,11 +238,10 @@ class Places:
 
     def trusted_settings(self, agent: Agent, place: Path) -> list[Path]:
         """The files of its settings that an agent is to trust in a place."""
-        names: list[str] = []
         for tool in trust.TOOLS:
-            if tool.agent is agent.cli.trust:
-                names = self.trusted.get(place, {}).get(tool.name, [])
-        return [place / name for name in names]
+            if tool.agent and tool.agent is agent.cli.trust:
+                return self.trusted.get(place, {}).get(tool.name, [])
+        return []
 
     def restored(
         self,

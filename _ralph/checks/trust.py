@@ -8,8 +8,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from _ralph import text
@@ -21,6 +21,8 @@ from _ralph.git.checkout import Checkout
 from _ralph.git.git import Git
 
 Environment = Mapping[str, str]
+Grants = dict[str, list[Path]]
+"""The files that a tool, by its name, is to trust."""
 _PATIENCE = 10.0
 """Seconds that a tool may take to say whom it trusts."""
 
@@ -54,8 +56,8 @@ class Tool:
     @property
     def pathspecs(self) -> list[str]:
         """The same for git."""
-        globs = [one if "/" in one else f"**/{one}" for one in self.files]
-        return [f":(top,icase,glob){glob.lstrip('/')}" for glob in globs]
+        how = ":(top,icase,glob)"
+        return [how + ("" if "/" in one else "**/") + one for one in self.files]
 
 
 def _mise(path: Path, env: Environment) -> bool:
@@ -95,42 +97,56 @@ TOOLS += [
     for name, cli in registry.BUILTIN.items()
     if cli.trust
 ]
-VARIABLES = [tool.variable for tool in TOOLS if tool.variable]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a tool says of its files at home."""
+
+    tool: Tool
+    trusted: list[str]
+    refused: list[str]
+
+    def foreign(self, home: Git, base: str, commit: str) -> list[str]:
+        """The commits that lead from `base`, where home stood, to `commit`, changed
+        files of the tool, and are not ralph's, which are made under an `allow`."""
+        form = "--format=%h %(trailers:key=Ralph-Attempt,valueonly,separator=)"
+        words = ["log", "--no-merges", form, f"{base}..{commit}", "--"]
+        listed = home.maybe(*words, *self.tool.pathspecs) or ""
+        commits = [line.split(" ") for line in listed.splitlines()]
+        return [short for short, attempt in commits if not attempt]
 
 
 @dataclass(frozen=True)
 class Trust:
-    """What the tools trust at home, by their names; what is there and they do not; and
-    the commit that home stood at."""
+    """What the tools say of their files at home, which stood at the commit `head`."""
 
     head: str
-    files: Mapping[str, list[str]]
-    not_trusted: Mapping[str, list[str]]
-    _foreign: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    answers: list[Answer]
 
     def among(self, names: Collection[str]) -> list[str]:
         """Those of `names` by which a tool that trusts home decides what is run, also
         where home has no such file."""
         found = []
-        for tool in TOOLS:
-            if tool.name in self.files:
-                found += tool.among(names)
+        for answer in self.answers:
+            if answer.trusted:
+                found += answer.tool.among(names)
         return found
 
-    def foreign(self, home: Git, commit: str, tool: Tool) -> list[str]:
-        """The commits that lead to `commit`, changed files of a tool, and are neither
-        part of home's history nor ralph's own, which are made under an `allow`."""
-        if (tool.name, commit) in self._foreign:
-            return self._foreign[tool.name, commit]
-        form = "--format=%h%x09%(trailers:key=Ralph-Attempt,valueonly,separator=)"
-        words = ["log", "--no-merges", form, f"{self.head}..{commit}", "--"]
-        listed = home.maybe(*words, *tool.pathspecs) or ""
-        found = []
-        for line in listed.splitlines():
-            short, _, attempt = line.partition("\t")
-            if not attempt:
-                found.append(short)
-        self._foreign[tool.name, commit] = found
+    def granted(self, place: Checkout, commit: str) -> Grants:
+        """The files that each tool is to trust in a place, which was made for `commit`.
+        Without a yes at home, there are none."""
+        found: Grants = {}
+        for answer in self.answers:
+            if not answer.trusted or answer.foreign(place.home, self.head, commit):
+                continue
+            tool = answer.tool
+            names = place.git.names("ls-files", "-z", "--", *tool.pathspecs)
+            for name in answer.trusted:
+                if name in place.carried and _has_home_s_bytes(place, name):
+                    names.append(name)
+            kept = [name for name in names if name not in answer.refused]
+            found[tool.name] = [place.root / name for name in kept]
         return found
 
     def warnings(
@@ -139,89 +155,62 @@ class Trust:
         """Lines about what no place will trust, as far as it is of use to these
         agents."""
         said = []
-        for tool in TOOLS:
+        for answer in self.answers:
+            tool = answer.tool
             if tool.agent and tool.agent not in agents:
                 continue
-            if names := self.not_trusted.get(tool.name):
-                here = f"{tool.name} does not trust {text.few(names)} at home"
-                said.append(
-                    f"{here}, so no checkout does; to change that: {tool.advice}"
+            if answer.refused:
+                names = text.few(answer.refused)
+                no = f"{tool.name} does not trust {names} at home, so no checkout does"
+                said.append(f"{no}; to change that: {tool.advice}")
+            foreign = answer.foreign(home, self.head, tip)
+            if answer.trusted and foreign:
+                what = (
+                    f"{text.few(foreign)} changed the files of {tool.name} on {branch}"
                 )
-            if tool.name in self.files and (foreign := self.foreign(home, tip, tool)):
-                files = f"the files of {tool.name} on {branch}"
                 why = (
                     "which is not in your history; merge it before any checkout trusts"
                 )
-                said.append(f"{text.few(foreign)} changed {files}, {why} them")
+                said.append(f"{what}, {why} them")
         return said
 
 
 def ask_home(home: Git, copied: Collection[str], env: Environment) -> Trust:
     """Ask each tool that is here what it trusts of the files at home."""
-    pathspecs = [spec for tool in TOOLS for spec in tool.pathspecs]
-    tracked = home.names("ls-files", "-z", "--", *pathspecs)
-    names = [name for name in [*tracked, *copied] if (home.root / name).is_file()]
-    files: dict[str, list[str]] = {}
-    not_trusted: dict[str, list[str]] = {}
+    answers = []
     for tool in TOOLS:
-        if not (tool.agent or shutil.which(tool.name, path=env.get("PATH"))):
-            continue
-        for name in tool.among(names):
-            yes = tool.trusts(home.root, home.root / name, env)
-            (files if yes else not_trusted).setdefault(tool.name, []).append(name)
+        tracked = home.names("ls-files", "-z", "--", *tool.pathspecs)
+        answer = Answer(tool, [], [])
+        for name in [*tracked, *tool.among(copied)]:
+            path = home.root / name
+            if path.is_file():
+                is_trusted = tool.trusts(home.root, path, env)
+                found = answer.trusted if is_trusted else answer.refused
+                found.append(name)
+        is_here = tool.agent or shutil.which(tool.name, path=env.get("PATH"))
+        if is_here and (answer.trusted or answer.refused):
+            answers.append(answer)
     head = home.maybe("rev-parse", "HEAD") or ""
-    return Trust(head.strip(), files, not_trusted)
+    return Trust(head.strip(), answers)
 
 
-def granted(trust: Trust, place: Checkout, commit: str) -> dict[str, list[str]]:
-    """The files in a place, made for `commit`, that each tool is to trust there, by the
-    tool's name. Without a yes at home, there are none."""
-    found: dict[str, list[str]] = {}
-    for tool in TOOLS:
-        if tool.name not in trust.files or trust.foreign(place.home, commit, tool):
-            continue
-        tracked = place.git.names("ls-files", "-z", "--", *tool.pathspecs)
-        refused = trust.not_trusted.get(tool.name, [])
-        found[tool.name] = [name for name in tracked if name not in refused]
-        for name in trust.files[tool.name]:
-            if name in place.carried and _is_home_s(place, name):
-                found[tool.name].append(name)
-    return found
-
-
-def variables(
-    env: Environment, place: Path, files: Mapping[str, list[str]]
-) -> dict[str, str]:
-    """The variables that make tools trust these files in `place`, and nothing else that
-    stands there: what the person's own names are other folders."""
+def variables(env: Environment, place: Path, granted: Grants) -> dict[str, str]:
+    """The variables that make tools trust these files in `place`, and nothing else
+    there: what they named at home is left out."""
     told = {}
     for tool in TOOLS:
         if not tool.variable:
             continue
-        paths = []
+        paths = [str(path) for path in granted.get(tool.name, [])]
         for entry in env.get(tool.variable, "").split(os.pathsep):
-            path = Path(entry)
-            holds = place.is_relative_to(path) or path.is_relative_to(place)
-            if entry and not holds:
+            if entry and not Path(entry).is_relative_to(place):
                 paths.append(entry)
-        paths += [f"{place}/{name}" for name in files.get(tool.name, [])]
         if paths or tool.variable in env:
             told[tool.variable] = os.pathsep.join(paths)
     return told
 
 
-def commands(files: Mapping[str, list[str]]) -> list[tuple[Sequence[str], str]]:
-    """The words of the command, and the file that comes after them, for each of these
-    files whose tool is told so."""
-    found: list[tuple[Sequence[str], str]] = []
-    for tool in TOOLS:
-        if tool.allow:
-            found += [(tool.allow, name) for name in files.get(tool.name, [])]
-    return found
-
-
-def _is_home_s(place: Checkout, name: str) -> bool:
-    """Whether a copy still has home's bytes."""
+def _has_home_s_bytes(place: Checkout, name: str) -> bool:
     source = Path(os.path.realpath(place.home.root / name))
     there = read_regular(place.root / name)
     return there is not None and there == read_regular(source)

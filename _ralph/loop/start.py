@@ -90,7 +90,7 @@ def require_all(loop: Loop) -> list[str]:
 def untrusted(loop: Loop) -> list[str]:
     """Warnings of what tools trust in no place."""
     trust, branch = loop.places.from_home.trust, loop.branch
-    if not (trust.files or trust.not_trusted):
+    if not trust.answers:
         return []
     agents = [agent.cli.trust for agent in opening.agents_of(loop.agents)]
     return trust.warnings(loop.git, branch.beginning(), branch.name, agents)

@@ -296,11 +296,12 @@ def test_claude_is_told_what_the_settings_that_home_trusts_allow(repo: Repo) -> 
 def test_a_variable_names_the_files_of_a_place_and_nothing_else_there() -> None:
     place = Path("/srv/places/shop-1/work-1")
     name = "MISE_TRUSTED_CONFIG_PATHS"
-    env = {name: f"/me::{place}:{place}/sub:/srv:/srv/places/shop-1/work-10"}
+    env = {name: f"/me::{place}:{place}/sub:/srv/places/shop-1/work-10"}
     kept = "/me:/srv/places/shop-1/work-10"
-    files = {"mise": ["mise.toml", "sub/mise.toml"], "direnv": [".envrc"]}
-    own = f"{place}/mise.toml:{place}/sub/mise.toml"
-    assert variables(env, place, files) == {name: f"{kept}:{own}"}
+    own = [place / "mise.toml", place / "sub/mise.toml"]
+    granted = {"mise": own, "direnv": [place / ".envrc"]}
+    named = f"{own[0]}:{own[1]}"
+    assert variables(env, place, granted) == {name: f"{named}:{kept}"}
     assert variables(env, place, {}) == {name: kept}
-    assert variables({}, place, files) == {name: own}
+    assert variables({}, place, granted) == {name: named}
     assert variables({}, place, {}) == {}
