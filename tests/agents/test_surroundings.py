@@ -15,9 +15,9 @@ PLACE = Path("/srv/places/shop-1/work-2")
 PERSON = {"HOME": "/srv/me", "PATH": "/usr/bin:/bin"}
 
 
-def given(home: Path = HOME, venv: bool = False, **env: str) -> dict[str, str]:
+def given(env: dict[str, str], home: Path = HOME) -> dict[str, str]:
     """What a command in the place gets from a person with these variables."""
-    return in_place(PERSON | env, home, PLACE, venv)
+    return in_place(PERSON | env, home, PLACE)
 
 
 @pytest.mark.parametrize(("value", "wanted"), [
@@ -40,7 +40,7 @@ def given(home: Path = HOME, venv: bool = False, **env: str) -> dict[str, str]:
 ])  # fmt: skip
 def test_a_value_that_names_home_names_the_place(value: str, wanted: str) -> None:
     for name in ("PYTHONPATH", "PATH", "MY_WORKSPACE"):
-        assert given(**{name: value})[name] == wanted.replace("{place}", str(PLACE))
+        assert given({name: value})[name] == wanted.replace("{place}", str(PLACE))
 
 
 # Some are not the project's; the rest is what keeps places apart.
@@ -79,24 +79,24 @@ def test_what_a_variable_is_in_a_place(
     name: str, value: str, wanted: str | None
 ) -> None:
     env = {name: value} if value else {}
-    assert given(**env).get(name) == wanted
+    assert given(env).get(name) == wanted
 
 
 def test_nothing_is_renamed_where_the_repository_holds_the_home_folder() -> None:
     path = "/srv/me/.local/bin:/usr/bin"
     for home in ("/srv/me", "/srv"):
-        assert given(Path(home), PATH=path)["PATH"] == path
+        assert given({"PATH": path}, Path(home))["PATH"] == path
 
 
 def test_home_is_known_by_the_name_that_the_person_typed(tmp_path: Path) -> None:
     (tmp_path / "real/sub").mkdir(parents=True)
     (tmp_path / "link").symlink_to("real")
-    path = f"{tmp_path}/link/src:{tmp_path}/real/src"
+    env = {"PYTHONPATH": f"{tmp_path}/link/src:{tmp_path}/real/src"}
     for pwd in ("link", "link/sub"):
-        found = given(tmp_path / "real", PYTHONPATH=path, PWD=f"{tmp_path}/{pwd}")
+        found = given(env | {"PWD": f"{tmp_path}/{pwd}"}, tmp_path / "real")
         assert found["PYTHONPATH"] == f"{PLACE}/src:{PLACE}/src"
     # cron has no PWD
-    found = given(tmp_path / "real", PYTHONPATH=path)
+    found = given(env, tmp_path / "real")
     assert found["PYTHONPATH"] == f"{tmp_path}/link/src:{PLACE}/src"
 
 
@@ -110,7 +110,7 @@ def test_home_is_known_by_the_name_that_the_person_typed(tmp_path: Path) -> None
     ],
 )
 def test_path_has_no_program_of_an_environment_elsewhere(path: str, left: str) -> None:
-    assert given(VIRTUAL_ENV="/venvs/x", PATH=path)["PATH"] == left
+    assert given({"VIRTUAL_ENV": "/venvs/x", "PATH": path})["PATH"] == left
 
 
 @pytest.mark.parametrize("active", ["", f"{HOME}/venv"])
@@ -130,9 +130,9 @@ def test_what_setup_made_is_active(tmp_path: Path, active: str) -> None:
 def test_npm_is_told_nothing_of_pnpm_where_there_is_none(tmp_path: Path) -> None:
     """It warns of settings that it does not know, in every check."""
     name = "npm_config_package_import_method"
-    assert name not in given(tmp_path)
+    assert name not in given({}, tmp_path)
     (tmp_path / "pnpm-lock.yaml").touch()
-    assert given(tmp_path)[name] == "copy"
+    assert given({}, tmp_path)[name] == "copy"
 
 
 def test_setup_may_link_from_the_person_s_own_caches() -> None:
