@@ -448,7 +448,7 @@ def long_line(cwd: Path) -> Measured:
 
 @contextlib.contextmanager
 def asleep(cwd: Path, jobs: int, out: int) -> Iterator[list[int]]:
-    """The pids of a loop and of its workers, whose agents sleep (Linux)."""
+    """The pids of a supervisor and of its loops, whose agents sleep (Linux)."""
     plan(repository(cwd), jobs)
     words = [
         str(Path(sys.executable).with_name("ralph")),
@@ -474,8 +474,7 @@ def asleep(cwd: Path, jobs: int, out: int) -> Iterator[list[int]]:
 
 
 def children(pids: list[int]) -> list[int]:
-    """Those of all of them; a worker may end meanwhile, as the one of the checks before
-    the work does."""
+    """Those of all of them; a process may end meanwhile, as a check does."""
     found: list[int] = []
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -504,17 +503,17 @@ def silence(terminal: bool, jobs: int = 1) -> Callable[[Path], Measured]:
     return measure
 
 
-def memory_of_workers(cwd: Path) -> Measured:
-    """The most that one of eight workers has for itself, in MB: what it shares with the
-    loop is there once."""
-    with asleep(cwd, 8, subprocess.DEVNULL) as (_, *workers):
+def memory_of_loops(cwd: Path) -> Measured:
+    """The most that one of eight loops has for itself, in MB: what it shares with the
+    supervisor is there once."""
+    with asleep(cwd, 8, subprocess.DEVNULL) as (_, *loops):
         return Measured(
-            max(psutil.Process(pid).memory_full_info().uss for pid in workers) / 1e6
+            max(psutil.Process(pid).memory_full_info().uss for pid in loops) / 1e6
         )
 
 
 def side_by_side(cwd: Path) -> Measured:
-    """TASKS tasks with 4 workers, from the start of the command to its end; the floor
+    """TASKS tasks with 4 loops, from the start of the command to its end; the floor
     is what agents sleep."""
     seconds = max(5 * SCALE, 1)
     plan(repository(cwd), TASKS)
@@ -726,14 +725,14 @@ CLICK, PIPE, JSON = (
 # fmt: off
 FIGURES = (
     Figure("ten", "an attempt of ten minutes: what ralph adds", "ten minutes", 0.1, ten_minutes, "%"),
-    Figure("jobs", "16 tasks of 5 s with 4 workers", "the sleep of 4 tasks", 1.15, side_by_side),
+    Figure("jobs", "16 tasks of 5 s with 4 loops", "the sleep of 4 tasks", 1.15, side_by_side),
     Figure("loops", "16 tasks of 2 s with 8 loops, checks that take none", SLEEP, 1.2, eight_loops(0)),
     Figure("loops-check", "the same with a check of 1 s", SLEEP, 1.1, eight_loops(1)),
     Figure("check", "a check in the clean room, 1,000 files: what it takes more", "the check", 20, a_check, "ms"),
     Figure("help", "ralph --help", CLICK, 1.3, start("--help")),
     Figure("version", "ralph --version", CLICK, 1.3, start("--version")),
     Figure("status", "ralph status, 100 tasks", CLICK, 2.0, start("status")),
-    Figure("git", "an attempt that passes", "its two processes, git add, git commit", 8.0, attempt_with_git(False)),
+    Figure("git", "an attempt that passes", "its two processes, git add, git commit", 6.2, attempt_with_git(False)),
     Figure("wrap", "an attempt behind a prefix with `end`: what it takes more", "the prefix itself", 20, a_prefix, "ms"),
     Figure("durable", "the same", "the same with core.fsync=all, sync", float("inf"), attempt_with_git(True)),
     Figure("setup", "an attempt where setup left 20,000 files, with `when`", "one look at them", 0.2, set_up, "s"),
@@ -745,8 +744,8 @@ FIGURES = (
     Figure("line", "a line of 60 MB of stream-json", "", float("inf"), long_line, memory=200),
     Figure("silence", "processor time in a silent minute", "", 10, silence(False), "ms"),
     Figure("live", "the same with the live view", "", 1000, silence(True), "ms"),
-    Figure("idle", "processor time in a minute of 4 silent workers", "", 25, silence(False, 4), "ms"),
-    Figure("worker", "memory of its own of one of 8 workers", "", 25, memory_of_workers, "MB"),
+    Figure("idle", "processor time in a minute of 4 silent loops", "", 25, silence(False, 4), "ms"),
+    Figure("loop", "memory of its own of one of 8 loops", "", 25, memory_of_loops, "MB"),
     Figure("tasks", "an attempt that passes: what 10,000 tasks add", JSON, 4.0, long_list(WORKS, "")),
     Figure("failing", "an attempt that fails: the same", JSON, 4.0, long_list(TRIES, "false")),
     Figure("notes", "a start: what 10,000 records add", "reading them line by line", 5.0, long_notes(False)),

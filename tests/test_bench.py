@@ -42,12 +42,12 @@ def test_two_figures_make_a_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="they look into /proc")
-def test_figures_of_several_workers(tmp_path: Path) -> None:
-    jobs, worker = measure(tmp_path / "table.md", "jobs", "worker")
+def test_figures_of_several_loops(tmp_path: Path) -> None:
+    jobs, loop = measure(tmp_path / "table.md", "jobs", "loop")
     assert (
-        jobs[0] == "| 16 tasks of 5 s with 4 workers"
+        jobs[0] == "| 16 tasks of 5 s with 4 loops"
         and 1 < float(jobs[4].removesuffix(" x")) < 16
     )
     assert (
-        0 < float(worker[4].removesuffix(" MB")) < 25
+        0 < float(loop[4].removesuffix(" MB")) < 25
     )  # a figure that a busy machine does not change
