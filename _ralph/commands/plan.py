@@ -5,9 +5,10 @@ tries them."""
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def plan_from(named: Sequence[str], options: Options, force: bool) -> int:
     layout.locate(options.prd)
     if not options.prd.exists() and not prd.plan_above(options.prd):
         click.echo("\n".join(write_starters(options.prd)))
-    view, source = Terminal(), text.one_line(text.few(named), 160)
+    view = Terminal()
 
     def work(control: Control, run_id: str) -> int:
         loop = look(options, control, view)
@@ -72,9 +73,8 @@ def plan_from(named: Sequence[str], options: Options, force: bool) -> int:
         if not force:
             _require_finished(loop)
         _make_ready(loop)
-        _make_plan(loop, brief, source)
-        click.echo(_in_words(loop).rstrip())
-        return Exit.PERSON if prd.open_questions(loop.plan) else Exit.COMPLETE
+        _make_plan(loop, brief, text.one_line(text.few(named), 160))
+        return _show_plan(loop)
 
     return alone(options, "plan", work, view)
 
@@ -89,25 +89,33 @@ def read_brief(named: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     left = LARGEST
     for name in _files(named):
-        data = _read(name, left + 1)
+        try:
+            if name == "-":
+                data = sys.stdin.buffer.read(left + 1)
+            else:
+                with Path(name).open("rb") as file:
+                    data = file.read(left + 1)
+        except OSError as error:
+            why = f"cannot be read ({error.strerror})"
+            raise BadInput(f"{name} {why}; - reads standard input") from None
         left -= len(data)
         if left < 0:
+            most = f"the brief is larger than {LARGEST // 1024} KB at {name}"
             raise BadInput(
-                f"the brief is larger than {LARGEST // 1024} KB at {name}, too much for one session of a "
-                f"planner; give it the part that comes next"
+                f"{most}, too much for one session of a planner; give it the part "
+                f"that comes next"
             )
         try:
             words = text.clean(data.decode("utf-8")).strip()
         except UnicodeDecodeError as error:
             if name in named:
                 raise BadInput(f"{name}: byte {error.start} is not UTF-8") from None
-            words = "(not a text)"  # such as a picture in a folder
+            continue  # such as a picture in a folder
         if words:
             found[name] = words
     if not found:
-        raise BadInput(
-            f"the brief {text.few(named)} is empty; describe what to build, and why"
-        )
+        empty = f"the brief {text.few(named)} is empty"
+        raise BadInput(f"{empty}; describe what to build, and why")
     return found
 
 
@@ -117,28 +125,14 @@ def _files(named: Sequence[str]) -> Iterator[str]:
         if not os.path.isdir(name):
             yield name
             continue
-        for folder, inside, names in os.walk(name):
-            inside[:] = sorted(one for one in inside if not one.startswith("."))
-            for one in sorted(names):
-                path = os.path.join(folder, one)
-                if not one.startswith(".") and os.path.isfile(path):
-                    yield path
+        for path in sorted(Path(name).rglob("*")):
+            inside = path.relative_to(name).parts
+            hidden = any(part.startswith(".") for part in inside)
+            if path.is_file() and not hidden:
+                yield str(path)
 
 
-def _read(name: str, most: int) -> bytes:
-    """The first `most` bytes of a file, or of standard input."""
-    try:
-        if name == "-":
-            return sys.stdin.buffer.read(most)
-        with Path(name).open("rb") as file:
-            return file.read(most)
-    except OSError as error:
-        raise BadInput(
-            f"{name} cannot be read ({error.strerror}); - reads standard input"
-        ) from None
-
-
-# ---------------------------------------------------------------- the planning
+# ---------------------------------------------------------------- before
 
 
 def _require_finished(loop: Loop) -> None:
@@ -164,19 +158,22 @@ def _make_ready(loop: Loop) -> None:
     freeze_settings(loop.git, loop.paths.private)
     # what a run has used is no limit of the planner
     loop.history.this_run = RunHistory()
-    if stop := limits.spent(loop.limits, loop.history, 0.0, time.time()):
+    stop = limits.spent(loop.limits, loop.history, 0.0, time.time())
+    if stop:
         raise NeedsPerson(stop.reason)
     planner = loop.agents.planner
     if loop.agents.back_at(planner):
-        raise TryLater(
-            f"the planner cannot run now: {loop.agents.unavailable(planner).reason}"
-        )
+        why = loop.agents.unavailable(planner).reason
+        raise TryLater(f"the planner cannot run now: {why}")
     require_agent(loop.settings, loop.agents, loop.places, planner)
     open_prefix(loop.places)
     loop.view.lines(end_left(loop.places))
 
 
-def _make_plan(loop: Loop, brief: Mapping[str, str], source: str) -> None:
+# ---------------------------------------------------------------- the planning
+
+
+def _make_plan(loop: Loop, brief: dict[str, str], source: str) -> None:
     """Let the planner write prd.json from `brief`. RalphError if its answers cannot be
     used; then only the record of what they cost is new."""
     results: list[AgentResult] = []
@@ -184,19 +181,20 @@ def _make_plan(loop: Loop, brief: Mapping[str, str], source: str) -> None:
     try:
         message = _ask(loop, brief, results)
         plan = edit.apply(loop.plan, lambda now: _replaced(loop, now, message))
-        loop.use(replace(loop.settings, plan=plan))
     except RalphError:
-        if any(result.usd or result.tokens.total for result in results):
+        took = spent_on(results)
+        if took.usd or took.tokens.total:
             _note(loop, f"no plan was made from {source}", results)
         raise
-    loop.log = Log(loop.paths.progress, loop.plan)
+    loop.use(replace(loop.settings, plan=plan))
+    loop.log = Log(loop.paths.progress, plan)
     loop.log.read()
-    tasks = text.count(len(loop.plan.tasks), "task")
-    digest = files.digest(loop.plan.text.encode())
+    tasks = text.count(len(plan.tasks), "task")
+    digest = files.digest(plan.text.encode())
     _note(loop, f"{tasks} planned from {source}", results, digest)
 
 
-def _ask(loop: Loop, brief: Mapping[str, str], results: list[AgentResult]) -> str:
+def _ask(loop: Loop, brief: dict[str, str], results: list[AgentResult]) -> str:
     """Ask the planner, once more if something is wrong with its answer; the last
     message with a usable plan. `results` gets what each turn cost."""
     values: Json = {**_values(loop), "brief": brief, "wrong": [], "answer": ""}
@@ -224,9 +222,8 @@ def _ask(loop: Loop, brief: Mapping[str, str], results: list[AgentResult]) -> st
     if usable:
         return usable
     out = loop.paths.logs / "plan-again.out"
-    raise RalphError(
-        f"the planner wrote no usable plan, twice; its last output is in {out}"
-    )
+    twice = "the planner wrote no usable plan, twice"
+    raise RalphError(f"{twice}; its last output is in {out}")
 
 
 def _try_answer(loop: Loop, message: str) -> list[str]:
@@ -247,27 +244,23 @@ def _try_answer(loop: Loop, message: str) -> list[str]:
 
 def _turn(loop: Loop, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
     """One turn of the planner, in a checkout of its own of what the first attempt will
-    see."""
-    here = loop.branch.beginning()
+    see, for what those `before` have left."""
     share = limits.share(loop.limits, loop.history, [], 1) or Share()
     share = share.without(spent_on(before))
-    place = loop.places.of_role(here)
-    env = loop.places.env(place.root)
-    planner = loop.agents.planner
-    return run_role(loop, planner, prompt, name, env, share, place.root)
+    place = loop.places.of_role(loop.branch.beginning()).root
+    env, planner = loop.places.env(place), loop.agents.planner
+    return run_role(loop, planner, prompt, name, env, share, place)
 
 
 def _require_answer(result: AgentResult) -> None:
     """The error for a planner that did not come to its end."""
-    said = f"the planner did not finish ({result.outcome}): {result.reason}"
-    if result.outcome is Outcome.LIMITED:
-        raise TryLater(said)
-    if result.outcome is Outcome.UNAVAILABLE:
-        raise AgentUnavailable(said)
-    if result.outcome is not Outcome.DONE:
-        raise RalphError(said)
-    if result.no_price:
-        raise NeedsPerson(result.no_price)
+    if result.outcome is Outcome.DONE:
+        if result.no_price:
+            raise NeedsPerson(result.no_price)
+        return
+    kinds = {Outcome.LIMITED: TryLater, Outcome.UNAVAILABLE: AgentUnavailable}
+    kind = kinds.get(result.outcome, RalphError)
+    raise kind(f"the planner did not finish ({result.outcome}): {result.reason}")
 
 
 def _answer(loop: Loop, result: AgentResult, name: str) -> str:
@@ -279,88 +272,8 @@ def _answer(loop: Loop, result: AgentResult, name: str) -> str:
     return printed[-_LONGEST:].decode("utf-8", "replace")
 
 
-# ---------------------------------------------------------------- the plan
-
-
-def _read_answer(loop: Loop, was: Plan, message: str) -> Plan:
-    """The plan from the planner's answer: its tasks and description, with what a person
-    had written at the top level of the plan that `was`. BadInput with what is wrong."""
-    answer: Json = {}
-    for found in json_objects(message):
-        if isinstance(found.get("userStories"), list):
-            answer = found
-    if not answer:
-        raise BadInput(
-            "no JSON object with a list `userStories` was found in the answer"
-        )
-    top = dict(was.top)
-    for key in ("openQuestions", was.list_key or ""):
-        top.pop(key, None)
-    top.setdefault("project", was.project)
-    top["description"] = text.clip(str(answer.get("description") or ""), 4000)
-    if not was.checks:
-        for key in ("setup", "checks"):
-            if answer.get(key) and not top.get(key):
-                top[key] = answer[key]
-    questions = answer.get("questions") or []
-    if not isinstance(questions, list):
-        raise BadInput("questions: expected a list")
-    if questions:
-        top["openQuestions"] = questions
-    top["userStories"] = [_own_keys(task) for task in answer["userStories"]]
-    plan = prd.read(jsontext.dump(top, "  ") + "\n", was.path)
-    prd.validate(plan)
-    for task in plan.tasks:
-        if not task.criteria:
-            raise BadInput(
-                f"{task.id} has no acceptanceCriteria; say what must be true when it is done"
-            )
-        if not (task.checks or loop.agents.judge):
-            raise BadInput(
-                f"{task.id} has no checks; name one that is red now, and green when it is done"
-            )
-    return plan
-
-
-def _own_keys(task: object) -> Json:
-    """What a planner may say of a task."""
-    if not isinstance(task, dict):
-        said = text.one_line(str(task), 60)
-        raise BadInput(f"userStories: expected task objects, found {said}")
-    own = {key: task[key] for key in TASK_KEYS if key in task}
-    return {**own, "passes": False}
-
-
-def _replaced(loop: Loop, now: Plan, message: str) -> str:
-    """The text of the new plan, in place of the one that stands there `now`: somebody
-    may have edited it while the planner was at work. That is kept, unless its tasks are
-    the example or git has it."""
-    plan = _read_answer(loop, now, message)
-    name = loop.git.name_of(loop.paths.prd)
-    if not is_starter(now) and loop.git.maybe("show", f"HEAD:{name}") != now.text:
-        data = now.text.encode()
-        kept = (
-            loop.paths.private / "aside" / f"{files.digest(data)[:8]}-{now.path.name}"
-        )
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        files.atomic_write(kept, data)
-        loop.view.line(f"the old {now.path.name} is kept at {kept}")
-    return plan.text
-
-
-def _in_words(loop: Loop) -> str:
-    """The plan for a person to approve: the tasks, open questions, and the commands
-    that follow."""
-    asked = prd.open_questions(loop.plan)
-    words = {"line": text.one_line, "few": text.few, "count": text.count}
-    values = {**words, "plan": loop.plan, "asked": asked, "prd": loop.paths.prd}
-    said = render_prompt(resource("templates/planned.txt"), values)
-    if not asked:
-        said += "\n".join(next_steps(loop.options.prd))
-    return said
-
-
 def _values(loop: Loop) -> Json:
+    """What the planner's prompt says of the plan that stands there."""
     plan = loop.plan
     done = []
     if not is_starter(plan):
@@ -381,6 +294,103 @@ def _note(
     took = spent_on(results)
     loop.view.line(f"{what} | {spent(took)}", color="green" if prd_digest else "yellow")
     planner = text.one_line(loop.agents.planner.command, 80)
-    lines = [f"- planner: {planner}, {spent(took)}"]
     with loop.plan_locked():
-        loop.write(Added(**vars(took), prd=prd_digest), what, lines)
+        record = Added(**vars(took), prd=prd_digest)
+        loop.write(record, what, [f"- planner: {planner}, {spent(took)}"])
+
+
+# ---------------------------------------------------------------- the plan
+
+
+def _read_answer(loop: Loop, was: Plan, message: str) -> Plan:
+    """The plan from the planner's answer: its tasks and description, with what a person
+    had written at the top level of the plan that `was`. BadInput with what is wrong."""
+    answer: Json = {}
+    for found in json_objects(message):
+        if isinstance(found.get("userStories"), list):
+            answer = found
+    if not answer:
+        missing = "no JSON object with a list `userStories` was found"
+        raise BadInput(f"{missing} in the answer")
+    top = dict(was.top)
+    for key in ("openQuestions", was.list_key or ""):
+        top.pop(key, None)
+    top.setdefault("project", was.project)
+    top["description"] = text.clip(str(answer.get("description") or ""), 4000)
+    top["branchName"] = _branch(loop, was)
+    if not was.checks:
+        for key in ("setup", "checks"):
+            if answer.get(key) and not top.get(key):
+                top[key] = answer[key]
+    questions = answer.get("questions") or []
+    if not isinstance(questions, list):
+        raise BadInput("questions: expected a list")
+    if questions:
+        top["openQuestions"] = questions
+    top["userStories"] = [_own_keys(task) for task in answer["userStories"]]
+    plan = prd.read(jsontext.dump(top, "  ") + "\n", was.path)
+    prd.validate(plan)
+    for task in plan.tasks:
+        if not task.criteria:
+            none = f"{task.id} has no acceptanceCriteria"
+            raise BadInput(f"{none}; say what must be true when it is done")
+        if not (task.checks or loop.agents.judge):
+            none = f"{task.id} has no checks"
+            raise BadInput(
+                f"{none}; name one that is red now, and green when it is done"
+            )
+    return plan
+
+
+def _branch(loop: Loop, was: Plan) -> str:
+    """The branch of the new plan: that of the one that `was`, but for the next feature
+    one of its own, so that it begins with a history of its own."""
+    name = loop.branch.name
+    if is_starter(was) or not loop.history.iteration:
+        return name
+    if loop.branch.is_ahead or any(not task.passed for task in was.tasks):
+        return name
+    stem, number = name, 1
+    match = re.fullmatch(r"(.*)-(\d{1,4})", name)
+    if match:
+        stem, number = match[1], int(match[2])
+    return f"{stem}-{number + 1}"
+
+
+def _own_keys(task: object) -> Json:
+    """What a planner may say of a task."""
+    if not isinstance(task, dict):
+        said = text.one_line(str(task), 60)
+        raise BadInput(f"userStories: expected task objects, found {said}")
+    own = {key: task[key] for key in TASK_KEYS if key in task}
+    return {**own, "passes": False}
+
+
+def _replaced(loop: Loop, now: Plan, message: str) -> str:
+    """The text of the new plan, in place of the one that stands there `now`: somebody
+    may have edited it while the planner was at work. That is kept, unless its tasks are
+    the example or git has it."""
+    plan = _read_answer(loop, now, message)
+    name = loop.git.name_of(loop.paths.prd)
+    committed = loop.git.maybe("show", f"HEAD:{name}")
+    if committed != now.text and not is_starter(now):
+        data = now.text.encode()
+        kept = f"{files.digest(data)[:8]}-{now.path.name}"
+        path = loop.paths.private / "aside" / kept
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.atomic_write(path, data)
+        loop.view.line(f"the old {now.path.name} is kept at {path}")
+    return plan.text
+
+
+def _show_plan(loop: Loop) -> int:
+    """Print the plan for a person to approve: the tasks, open questions, and the
+    commands that follow; the exit status."""
+    asked = prd.open_questions(loop.plan)
+    words = {"line": text.one_line, "few": text.few, "count": text.count}
+    values = {**words, "plan": loop.plan, "asked": asked, "prd": loop.paths.prd}
+    click.echo(render_prompt(resource("templates/planned.txt"), values).rstrip())
+    if asked:
+        return Exit.PERSON
+    click.echo("\n".join(next_steps(loop.options.prd)))
+    return Exit.COMPLETE

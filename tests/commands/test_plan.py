@@ -6,10 +6,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -226,20 +224,29 @@ def test_a_plan_with_open_tasks_is_replaced_only_with_force(repo: Repo) -> None:
 
 
 def test_the_next_feature_begins_once_everything_passed_and_landed(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1"]})
+    """On a branch of its own, with a history of its own."""
+    repo.plan({"id": "US-001", "checks": ["test -f US-001"]}, limits={"attempts": 5})
     repo.commit("plan")
     assert repo.run(repo.agent("P(task).touch()"))[0] == 0
     refused = plan(repo, says(GOOD))
     assert refused.returncode == 2, refused.stdout
     assert "HEAD lacks the work on ralph/p; `ralph land` merges it" in refused.stderr
     assert repo.ralph("land").returncode == 0
-    done = plan(repo, says(GOOD))
-    assert done.returncode == 0, done.stderr
-    assert [task["id"] for task in stories(repo)] == ["US-001", "US-002"]
-    code, _, printed = repo.run(
-        repo.agent("P({'US-001': 'hello', 'US-002': 'name'}[task]).touch()")
-    )
-    assert (code, repo.passed()) == (0, ["US-001", "US-002"]), printed
+    for number in (2, 3):
+        done = plan(repo, says(GOOD))
+        assert done.returncode == 0, done.stderr
+        made = json.loads(repo.read("prd.json"))
+        assert made["branchName"] == f"ralph/p-{number}" and made["limits"]["attempts"] == 5
+        assert json.loads(repo.ralph("status", "--json").stdout)["iterations"] == 0
+        done = repo.ralph("prompt")
+        assert "US-001" in done.stdout and done.returncode == 0
+        names = "{'US-001': 'hello', 'US-002': 'name'}"
+        work = f"P({names}[task]).write_text('{number}')"
+        code, _, printed = repo.run(repo.agent(work))
+        if number == 3:  # its checks are green before the work
+            break
+        assert (code, repo.passed()) == (0, ["US-001", "US-002"]), printed
+        assert repo.ralph("land").returncode == 0
 
 
 def test_what_a_person_saves_while_the_planner_is_at_work_is_kept(repo: Repo) -> None:
@@ -257,17 +264,6 @@ def test_what_a_person_saves_while_the_planner_is_at_work_is_kept(repo: Repo) ->
     assert Path(kept).read_text() == saved
     assert [task["id"] for task in stories(repo)] == ["US-001", "US-002"]
     assert json.loads(repo.read("prd.json"))["limits"] == {"iterations": 7}
-
-
-def test_a_plan_that_cannot_be_read_any_more_is_no_fault_of_the_planner(
-    repo: Repo,
-) -> None:
-    repo.ralph("init")
-    done = plan(repo, says(GOOD, then="(REAL / 'prd.json').write_text('{')"))
-    assert done.returncode == 2 and "prd.json, line 1" in done.stderr, (
-        done.stdout + done.stderr
-    )
-    assert (repo.outside / "turns").read_text() == "x" and repo.read("prd.json") == "{"
 
 
 def plan_for_a_quarter(repo: Repo, answer: object) -> subprocess.CompletedProcess[str]:
@@ -327,33 +323,17 @@ def test_a_spent_budget_pays_for_no_planner(repo: Repo) -> None:
     assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.25
 
 
-REFUSED = {
-    "no such brief": (["plan", "nothing.md"], 2, "nothing.md cannot be read"),
-    "an empty one": (["plan", "empty.md"], 2, "is empty"),
-    "no git": (
-        ["plan", "a.txt", "--prd", "../prd.json"],
-        2,
-        "not in a git repository; cd to your project, or start one: git init",
-    ),
-    "no planner": (["plan", "a.txt", "--planner", "not-here"], 5, "not on PATH"),
-    "a planner that may not only read": (
-        ["plan", "a.txt", "--planner", "opencode-x -p"],
-        5,
-        "not on PATH",
-    ),
-}
+REFUSED: dict[str, tuple[str, int, str]] = {
+    "no git": ("plan a.txt --prd ../prd.json", 2, "not in a git repository; cd to your project, or start one: git init"),
+    "no planner": ("plan a.txt --planner not-here", 5, "not on PATH"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused_in_one_message(repo: Repo, case: str) -> None:
-    repo.write("empty.md", " \n")
     words, code, said = REFUSED[case]
-    done = repo.ralph(*words)
-    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (
-        code,
-        True,
-        False,
-    ), done.stderr
+    done = repo.ralph(*words.split())
+    assert done.returncode == code and said in done.stderr, done.stderr
 
 
 def test_a_brief_from_standard_input(repo: Repo) -> None:
@@ -371,31 +351,19 @@ def test_a_brief_from_standard_input(repo: Repo) -> None:
     assert "Greet the world." in (repo.outside / "asked").read_text()
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
-)
-def test_a_planner_can_be_stopped_and_leaves_nothing(
-    repo: Repo, number: int, code: int
-) -> None:
+def test_a_planner_can_be_stopped_and_leaves_nothing(repo: Repo) -> None:
     repo.ralph("init")
     before = repo.read("prd.json")
-    path = repo.outside / "slow.py"
-    path.write_text(
-        "import subprocess, time, pathlib\nsubprocess.Popen(['sleep', '60'], start_new_session=True)\n"
-        f"pathlib.Path('a.txt').write_text('x')\npathlib.Path({str(repo.outside)!r}, 'on').touch()\ntime.sleep(60)\n"
-    )
+    script = "subprocess.Popen(['sleep', '60'], start_new_session=True); P('a.txt').write_text('x')"
+    slow = planner(repo, f"import subprocess\n{script}\n{until(repo, 'never')}")
     repo.write("../brief.md", "greet")
-    process = repo.start("plan", "../brief.md", "--planner", f"{sys.executable} {path}")
+    process = repo.start("plan", "../brief.md", "--planner", slow)
     repo.wait_for("../on")
     assert repo.ralph("run").returncode == 75  # one at a time
-    process.send_signal(number)
+    process.terminate()
     process.communicate(timeout=30)
-    assert process.returncode == code
-    assert (
-        repo.gone_within(5)
-        and repo.read("prd.json") == before
-        and repo.read("a.txt") == "a\n"
-    )
+    assert process.returncode == 143 and repo.gone_within(5)
+    assert (repo.read("prd.json"), repo.read("a.txt")) == (before, "a\n")
 
 
 def test_the_example_of_init_is_never_worked(repo: Repo) -> None:
@@ -519,13 +487,9 @@ def test_files_and_folders_are_read_without_what_is_hidden(tmp_path: Path) -> No
     (tmp_path / "b/loop").symlink_to(tmp_path / "b")
     found = read_brief([str(tmp_path / "a.md"), str(tmp_path / "b")])
     assert {os.path.relpath(name, tmp_path): words for name, words in found.items()} == {
-        "a.md": "a.md", "b/one.md": "b/one.md", "b/picture.png": "(not a text)", "b/two.md": "b/two.md",
+        "a.md": "a.md", "b/one.md": "b/one.md", "b/two.md": "b/two.md",
         "b/c/three.md": "b/c/three.md",
     }  # fmt: skip
-    assert [os.path.relpath(name, tmp_path) for name in found][:2] == [
-        "a.md",
-        "b/one.md",
-    ]
 
 
 BAD: dict[str, tuple[bytes | None, str]] = {
@@ -809,142 +773,21 @@ def test_what_is_added_during_the_last_checks_is_worked_too(repo: Repo) -> None:
     assert process.returncode == 0 and repo.passed() == ["T1", "T2"], said
 
 
-def test_adds_at_once_beside_a_loop_are_told_the_ids_that_they_get_and_worked_by_it(
-    repo: Repo,
-) -> None:
-    repo.plan({"checks": ["test -f T1"]})
-    process = repo.start(
-        "run", "--agent", repo.agent(f"{until(repo, 'told')}P(task).touch()")
-    )
-    repo.wait_for("../on")
-    slowly = """if True:
-        import time
-        from _ralph.state import edit
-        apply = edit.apply
-        edit.apply = lambda *given: (time.sleep(0.3), apply(*given))[1]
-    """
-
-    def add(number: int) -> str:
-        return repo.ralph_anew(
-            "add", f"n{number}", "--check", "true", first=slowly
-        ).stdout
-
-    with ThreadPoolExecutor() as several:
-        said = "".join(several.map(add, range(2, 6)))
-    repo.write("../told", "")
-    worked, _ = process.communicate(timeout=60)
-    assert process.returncode == 0 and repo.passed() == [
-        task["id"] for task in stories(repo)
-    ], worked
-    told = sorted(re.findall(r"added (\S+): (\S+)", said))
-    assert len(told) == 4 and repo.has_landed("T5")
-    assert told == [
-        (task["id"], task["title"])
-        for task in sorted(stories(repo)[1:], key=lambda t: t["id"])
-    ], said
-
-
-def test_what_is_added_before_a_stop_is_in_the_plan_afterwards(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]})
-    process = repo.start(
-        "run", "--agent", repo.agent(f"{until(repo, 'added')}P(task).touch()")
-    )
-    repo.wait_for("../on")
-    assert repo.ralph("stop").returncode == 0
-    repo.ralph("add", "later", "--check", "test -f T3")
-    repo.write("../added", "")
-    process.communicate(timeout=60)
-    assert process.returncode == 3 and [task["id"] for task in stories(repo)] == [
-        "T1",
-        "T2",
-        "T3",
-    ]
-    assert repo.passed() == ["T1"]
-
-
 # ---------------------------------------------------------------- found by attacking it
 
 
-def killed(repo: Repo, *words: str) -> None:
-    """Start ralph, and kill all of it with -9 once `../on` is there."""
-    process = repo.start(*words)
-    repo.wait_for("../on")
-    repo.kill()
-    process.communicate(timeout=30)
-
-
-@pytest.mark.parametrize("state", ["detached", "merge", "rebase"])
-def test_where_git_is_when_a_person_plans_is_where_it_is_afterwards(
-    repo: Repo, state: str
-) -> None:
-    repo.ralph("init")
-    repo.commit("plan")
-    if state == "merge":
-        repo.git("switch", "-qc", "other")
-        repo.write("b.txt", "b")
-        repo.commit("b")
-        repo.git("switch", "-q", "main")
-        repo.write("c.txt", "c")
-        repo.commit("c")
-        repo.git("merge", "-q", "--no-commit", "--no-ff", "other")
-    elif state == "rebase":
-        repo.env["GIT_SEQUENCE_EDITOR"] = "perl -pi -e 's/pick/edit/ if $. == 1'"
-        repo.git("rebase", "-q", "-i", "HEAD~1")
-    else:
-        repo.git("checkout", "-q", "--detach")
-    files = {
-        name
-        for name in ("MERGE_HEAD", "rebase-merge")
-        if (repo.path / ".git" / name).exists()
-    }
-    done = plan(repo, says(GOOD))
-    assert {
-        name
-        for name in ("MERGE_HEAD", "rebase-merge")
-        if (repo.path / ".git" / name).exists()
-    } == files
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_pass_by_hand_in_the_old_plan_is_none_in_the_new_one(repo: Repo) -> None:
-    repo.plan({"passes": True}, {"checks": ["test -f T2"]}, checks=["true"])
-    repo.commit("plan")
-    killed(repo, "run", "--agent", repo.agent(until(repo, "never")))
-    new = [
-        {
-            "id": name,
-            "title": f"new {name}",
-            "acceptanceCriteria": ["x"],
-            "checks": [f"test -f {name}"],
-        }
-        for name in ("T1", "T2")
-    ]
-    assert plan(repo, says({**GOOD, "userStories": new}), "--force").returncode == 0
-    _, summary, printed = repo.run(repo.agent("P(task).touch()"))
-    assert [task["attempts"] for task in summary["tasks"]] == [1, 1], printed
-
-
-@pytest.mark.parametrize("again", ["plan", "add"])
-def test_a_killed_planner_leaves_home_as_it_was(repo: Repo, again: str) -> None:
+def test_a_killed_planner_leaves_home_as_it_was(repo: Repo) -> None:
     repo.ralph("init")
     repo.commit("plan")
     repo.write("../brief.md", "x")
     before = everything_at_home(repo)
-    killed(
-        repo,
-        "plan",
-        "../brief.md",
-        "--planner",
-        planner(repo, f"{VANDAL}\n{until(repo, 'never')}"),
-    )
+    vandal = planner(repo, f"{VANDAL}\n{until(repo, 'never')}")
+    process = repo.start("plan", "../brief.md", "--planner", vandal)
+    repo.wait_for("../on")
+    repo.kill()
+    process.communicate(timeout=30)
     assert everything_at_home(repo) == before
-    done = (
-        plan(repo, says(GOOD))
-        if again == "plan"
-        else repo.ralph("add", "x", "--check", "true")
-    )
-    assert done.returncode == 0, done.stderr
-    assert stories(repo)[0]["title"] in ("greet", "x")
+    assert plan(repo, says(GOOD)).returncode == 0
 
 
 def test_the_checks_that_a_planner_names_for_every_task_are_shown(repo: Repo) -> None:
@@ -952,32 +795,3 @@ def test_the_checks_that_a_planner_names_for_every_task_are_shown(repo: Repo) ->
         "every task: echo all | cat\n"
         in plan(repo, says({**GOOD, "checks": ["echo all | cat"]})).stdout
     )
-
-
-@pytest.mark.parametrize("title", ["x" * 300, "Update package.json"])
-def test_any_line_can_be_a_title(repo: Repo, title: str) -> None:
-    repo.plan({"checks": ["true"]})
-    done = repo.ralph("add", title, "--check", "true")
-    assert done.returncode == 0 and len(stories(repo)) == 2, done.stderr
-
-
-def test_a_lone_surrogate_in_the_answer(repo: Repo) -> None:
-    assert (
-        plan(
-            repo, says({**GOOD, "userStories": [{**TASKS[0], "title": "a \ud800"}]})
-        ).returncode
-        == 0
-    )
-
-
-def test_a_report_is_written_into_what_is_no_file_and_does_not_replace_it(
-    repo: Repo,
-) -> None:
-    repo.plan({"checks": ["true"]})
-    os.mkfifo(repo.outside / "pipe")
-    reader = os.open(repo.outside / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    repo.ralph(
-        "report", "-o", "../pipe"
-    )  # /dev/full and /dev/null went the same way, as root
-    os.close(reader)
-    assert (repo.outside / "pipe").is_fifo()
