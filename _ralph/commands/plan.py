@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def plan_from(named: Sequence[str], options: Options, force: bool) -> int:
     layout.locate(options.prd)
     if not options.prd.exists() and not prd.plan_above(options.prd):
         click.echo("\n".join(write_starters(options.prd)))
-    view = Terminal()
+    view, source = Terminal(), text.one_line(text.few(named), 160)
 
     def work(control: Control, run_id: str) -> int:
         loop = look(options, control, view)
@@ -73,8 +73,9 @@ def plan_from(named: Sequence[str], options: Options, force: bool) -> int:
         if not force:
             _require_finished(loop)
         _make_ready(loop)
-        _make_plan(loop, brief, text.one_line(text.few(named), 160))
-        return _show_plan(loop)
+        _make_plan(loop, brief, source)
+        click.echo(_in_words(loop).rstrip())
+        return Exit.PERSON if prd.open_questions(loop.plan) else Exit.COMPLETE
 
     return alone(options, "plan", work, view)
 
@@ -89,33 +90,25 @@ def read_brief(named: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     left = LARGEST
     for name in _files(named):
-        try:
-            if name == "-":
-                data = sys.stdin.buffer.read(left + 1)
-            else:
-                with Path(name).open("rb") as file:
-                    data = file.read(left + 1)
-        except OSError as error:
-            why = f"cannot be read ({error.strerror})"
-            raise BadInput(f"{name} {why}; - reads standard input") from None
+        data = _read(name, left + 1)
         left -= len(data)
         if left < 0:
-            most = f"the brief is larger than {LARGEST // 1024} KB at {name}"
             raise BadInput(
-                f"{most}, too much for one session of a planner; give it the part "
-                f"that comes next"
+                f"the brief is larger than {LARGEST // 1024} KB at {name}, too much for one session of a "
+                f"planner; give it the part that comes next"
             )
         try:
             words = text.clean(data.decode("utf-8")).strip()
         except UnicodeDecodeError as error:
             if name in named:
                 raise BadInput(f"{name}: byte {error.start} is not UTF-8") from None
-            continue  # such as a picture in a folder
+            words = "(not a text)"  # such as a picture in a folder
         if words:
             found[name] = words
     if not found:
-        empty = f"the brief {text.few(named)} is empty"
-        raise BadInput(f"{empty}; describe what to build, and why")
+        raise BadInput(
+            f"the brief {text.few(named)} is empty; describe what to build, and why"
+        )
     return found
 
 
@@ -125,14 +118,28 @@ def _files(named: Sequence[str]) -> Iterator[str]:
         if not os.path.isdir(name):
             yield name
             continue
-        for path in sorted(Path(name).rglob("*")):
-            inside = path.relative_to(name).parts
-            hidden = any(part.startswith(".") for part in inside)
-            if path.is_file() and not hidden:
-                yield str(path)
+        for folder, inside, names in os.walk(name):
+            inside[:] = sorted(one for one in inside if not one.startswith("."))
+            for one in sorted(names):
+                path = os.path.join(folder, one)
+                if not one.startswith(".") and os.path.isfile(path):
+                    yield path
 
 
-# ---------------------------------------------------------------- before
+def _read(name: str, most: int) -> bytes:
+    """The first `most` bytes of a file, or of standard input."""
+    try:
+        if name == "-":
+            return sys.stdin.buffer.read(most)
+        with Path(name).open("rb") as file:
+            return file.read(most)
+    except OSError as error:
+        raise BadInput(
+            f"{name} cannot be read ({error.strerror}); - reads standard input"
+        ) from None
+
+
+# ---------------------------------------------------------------- the planning
 
 
 def _require_finished(loop: Loop) -> None:
@@ -158,22 +165,19 @@ def _make_ready(loop: Loop) -> None:
     freeze_settings(loop.git, loop.paths.private)
     # what a run has used is no limit of the planner
     loop.history.this_run = RunHistory()
-    stop = limits.spent(loop.limits, loop.history, 0.0, time.time())
-    if stop:
+    if stop := limits.spent(loop.limits, loop.history, 0.0, time.time()):
         raise NeedsPerson(stop.reason)
     planner = loop.agents.planner
     if loop.agents.back_at(planner):
-        why = loop.agents.unavailable(planner).reason
-        raise TryLater(f"the planner cannot run now: {why}")
+        raise TryLater(
+            f"the planner cannot run now: {loop.agents.unavailable(planner).reason}"
+        )
     require_agent(loop.settings, loop.agents, loop.places, planner)
     open_prefix(loop.places)
     loop.view.lines(end_left(loop.places))
 
 
-# ---------------------------------------------------------------- the planning
-
-
-def _make_plan(loop: Loop, brief: dict[str, str], source: str) -> None:
+def _make_plan(loop: Loop, brief: Mapping[str, str], source: str) -> None:
     """Let the planner write prd.json from `brief`. RalphError if its answers cannot be
     used; then only the record of what they cost is new."""
     results: list[AgentResult] = []
@@ -181,20 +185,19 @@ def _make_plan(loop: Loop, brief: dict[str, str], source: str) -> None:
     try:
         message = _ask(loop, brief, results)
         plan = edit.apply(loop.plan, lambda now: _replaced(loop, now, message))
+        loop.use(replace(loop.settings, plan=plan))
     except RalphError:
-        took = spent_on(results)
-        if took.usd or took.tokens.total:
+        if any(result.usd or result.tokens.total for result in results):
             _note(loop, f"no plan was made from {source}", results)
         raise
-    loop.use(replace(loop.settings, plan=plan))
-    loop.log = Log(loop.paths.progress, plan)
+    loop.log = Log(loop.paths.progress, loop.plan)
     loop.log.read()
-    tasks = text.count(len(plan.tasks), "task")
-    digest = files.digest(plan.text.encode())
+    tasks = text.count(len(loop.plan.tasks), "task")
+    digest = files.digest(loop.plan.text.encode())
     _note(loop, f"{tasks} planned from {source}", results, digest)
 
 
-def _ask(loop: Loop, brief: dict[str, str], results: list[AgentResult]) -> str:
+def _ask(loop: Loop, brief: Mapping[str, str], results: list[AgentResult]) -> str:
     """Ask the planner, once more if something is wrong with its answer; the last
     message with a usable plan. `results` gets what each turn cost."""
     values: Json = {**_values(loop), "brief": brief, "wrong": [], "answer": ""}
@@ -222,8 +225,9 @@ def _ask(loop: Loop, brief: dict[str, str], results: list[AgentResult]) -> str:
     if usable:
         return usable
     out = loop.paths.logs / "plan-again.out"
-    twice = "the planner wrote no usable plan, twice"
-    raise RalphError(f"{twice}; its last output is in {out}")
+    raise RalphError(
+        f"the planner wrote no usable plan, twice; its last output is in {out}"
+    )
 
 
 def _try_answer(loop: Loop, message: str) -> list[str]:
@@ -244,23 +248,27 @@ def _try_answer(loop: Loop, message: str) -> list[str]:
 
 def _turn(loop: Loop, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
     """One turn of the planner, in a checkout of its own of what the first attempt will
-    see, for what those `before` have left."""
+    see."""
+    here = loop.branch.beginning()
     share = limits.share(loop.limits, loop.history, [], 1) or Share()
     share = share.without(spent_on(before))
-    place = loop.places.of_role(loop.branch.beginning()).root
-    env, planner = loop.places.env(place), loop.agents.planner
-    return run_role(loop, planner, prompt, name, env, share, place)
+    place = loop.places.of_role(here)
+    env = loop.places.env(place.root)
+    planner = loop.agents.planner
+    return run_role(loop, planner, prompt, name, env, share, place.root)
 
 
 def _require_answer(result: AgentResult) -> None:
     """The error for a planner that did not come to its end."""
-    if result.outcome is Outcome.DONE:
-        if result.no_price:
-            raise NeedsPerson(result.no_price)
-        return
-    kinds = {Outcome.LIMITED: TryLater, Outcome.UNAVAILABLE: AgentUnavailable}
-    kind = kinds.get(result.outcome, RalphError)
-    raise kind(f"the planner did not finish ({result.outcome}): {result.reason}")
+    said = f"the planner did not finish ({result.outcome}): {result.reason}"
+    if result.outcome is Outcome.LIMITED:
+        raise TryLater(said)
+    if result.outcome is Outcome.UNAVAILABLE:
+        raise AgentUnavailable(said)
+    if result.outcome is not Outcome.DONE:
+        raise RalphError(said)
+    if result.no_price:
+        raise NeedsPerson(result.no_price)
 
 
 def _answer(loop: Loop, result: AgentResult, name: str) -> str:
@@ -270,33 +278,6 @@ def _answer(loop: Loop, result: AgentResult, name: str) -> str:
         return result.text[-_LONGEST:]
     printed = files.read_regular(loop.paths.logs / f"{name}.out") or b""
     return printed[-_LONGEST:].decode("utf-8", "replace")
-
-
-def _values(loop: Loop) -> Json:
-    """What the planner's prompt says of the plan that stands there."""
-    plan = loop.plan
-    done = []
-    if not is_starter(plan):
-        done = [f"{task.id}: {task.title}" for task in plan.tasks if task.passed]
-    return {
-        "checks": [check.command for check in plan.checks],
-        "protect": list(plan.settings.get("protect", [])),
-        "done": done[-100:],
-        "prd": loop.paths.prd.name,
-        "rulebook": text.clip(text.clean(rules_of(loop.paths.rulebook)), 6000),
-    }
-
-
-def _note(
-    loop: Loop, what: str, results: list[AgentResult], prd_digest: str = ""
-) -> None:
-    """Record what it cost, which counts toward the plan's budget."""
-    took = spent_on(results)
-    loop.view.line(f"{what} | {spent(took)}", color="green" if prd_digest else "yellow")
-    planner = text.one_line(loop.agents.planner.command, 80)
-    with loop.plan_locked():
-        record = Added(**vars(took), prd=prd_digest)
-        loop.write(record, what, [f"- planner: {planner}, {spent(took)}"])
 
 
 # ---------------------------------------------------------------- the plan
@@ -310,8 +291,9 @@ def _read_answer(loop: Loop, was: Plan, message: str) -> Plan:
         if isinstance(found.get("userStories"), list):
             answer = found
     if not answer:
-        missing = "no JSON object with a list `userStories` was found"
-        raise BadInput(f"{missing} in the answer")
+        raise BadInput(
+            "no JSON object with a list `userStories` was found in the answer"
+        )
     top = dict(was.top)
     for key in ("openQuestions", was.list_key or ""):
         top.pop(key, None)
@@ -332,12 +314,12 @@ def _read_answer(loop: Loop, was: Plan, message: str) -> Plan:
     prd.validate(plan)
     for task in plan.tasks:
         if not task.criteria:
-            none = f"{task.id} has no acceptanceCriteria"
-            raise BadInput(f"{none}; say what must be true when it is done")
-        if not (task.checks or loop.agents.judge):
-            none = f"{task.id} has no checks"
             raise BadInput(
-                f"{none}; name one that is red now, and green when it is done"
+                f"{task.id} has no acceptanceCriteria; say what must be true when it is done"
+            )
+        if not (task.checks or loop.agents.judge):
+            raise BadInput(
+                f"{task.id} has no checks; name one that is red now, and green when it is done"
             )
     return plan
 
@@ -346,9 +328,8 @@ def _branch(loop: Loop, was: Plan) -> str:
     """The branch of the new plan: that of the one that `was`, but for the next feature
     one of its own, so that it begins with a history of its own."""
     name = loop.branch.name
-    if is_starter(was) or not loop.history.iteration:
-        return name
-    if loop.branch.is_ahead or any(not task.passed for task in was.tasks):
+    is_done = all(task.passed for task in was.tasks) and not loop.branch.is_ahead
+    if is_starter(was) or not loop.history.iteration or not is_done:
         return name
     stem, number = name, 1
     match = re.fullmatch(r"(.*)-(\d{1,4})", name)
@@ -372,25 +353,50 @@ def _replaced(loop: Loop, now: Plan, message: str) -> str:
     the example or git has it."""
     plan = _read_answer(loop, now, message)
     name = loop.git.name_of(loop.paths.prd)
-    committed = loop.git.maybe("show", f"HEAD:{name}")
-    if committed != now.text and not is_starter(now):
+    if not is_starter(now) and loop.git.maybe("show", f"HEAD:{name}") != now.text:
         data = now.text.encode()
-        kept = f"{files.digest(data)[:8]}-{now.path.name}"
-        path = loop.paths.private / "aside" / kept
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.atomic_write(path, data)
-        loop.view.line(f"the old {now.path.name} is kept at {path}")
+        kept = (
+            loop.paths.private / "aside" / f"{files.digest(data)[:8]}-{now.path.name}"
+        )
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        files.atomic_write(kept, data)
+        loop.view.line(f"the old {now.path.name} is kept at {kept}")
     return plan.text
 
 
-def _show_plan(loop: Loop) -> int:
-    """Print the plan for a person to approve: the tasks, open questions, and the
-    commands that follow; the exit status."""
+def _in_words(loop: Loop) -> str:
+    """The plan for a person to approve: the tasks, open questions, and the commands
+    that follow."""
     asked = prd.open_questions(loop.plan)
     words = {"line": text.one_line, "few": text.few, "count": text.count}
     values = {**words, "plan": loop.plan, "asked": asked, "prd": loop.paths.prd}
-    click.echo(render_prompt(resource("templates/planned.txt"), values).rstrip())
-    if asked:
-        return Exit.PERSON
-    click.echo("\n".join(next_steps(loop.options.prd)))
-    return Exit.COMPLETE
+    said = render_prompt(resource("templates/planned.txt"), values)
+    if not asked:
+        said += "\n".join(next_steps(loop.options.prd))
+    return said
+
+
+def _values(loop: Loop) -> Json:
+    plan = loop.plan
+    done = []
+    if not is_starter(plan):
+        done = [f"{task.id}: {task.title}" for task in plan.tasks if task.passed]
+    return {
+        "checks": [check.command for check in plan.checks],
+        "protect": list(plan.settings.get("protect", [])),
+        "done": done[-100:],
+        "prd": loop.paths.prd.name,
+        "rulebook": text.clip(text.clean(rules_of(loop.paths.rulebook)), 6000),
+    }
+
+
+def _note(
+    loop: Loop, what: str, results: list[AgentResult], prd_digest: str = ""
+) -> None:
+    """Record what it cost, which counts toward the plan's budget."""
+    took = spent_on(results)
+    loop.view.line(f"{what} | {spent(took)}", color="green" if prd_digest else "yellow")
+    planner = text.one_line(loop.agents.planner.command, 80)
+    lines = [f"- planner: {planner}, {spent(took)}"]
+    with loop.plan_locked():
+        loop.write(Added(**vars(took), prd=prd_digest), what, lines)

@@ -236,7 +236,10 @@ def test_the_next_feature_begins_once_everything_passed_and_landed(repo: Repo) -
         done = plan(repo, says(GOOD))
         assert done.returncode == 0, done.stderr
         made = json.loads(repo.read("prd.json"))
-        assert made["branchName"] == f"ralph/p-{number}" and made["limits"]["attempts"] == 5
+        assert (
+            made["branchName"] == f"ralph/p-{number}"
+            and made["limits"]["attempts"] == 5
+        )
         assert json.loads(repo.ralph("status", "--json").stdout)["iterations"] == 0
         done = repo.ralph("prompt")
         assert "US-001" in done.stdout and done.returncode == 0
@@ -487,7 +490,7 @@ def test_files_and_folders_are_read_without_what_is_hidden(tmp_path: Path) -> No
     (tmp_path / "b/loop").symlink_to(tmp_path / "b")
     found = read_brief([str(tmp_path / "a.md"), str(tmp_path / "b")])
     assert {os.path.relpath(name, tmp_path): words for name, words in found.items()} == {
-        "a.md": "a.md", "b/one.md": "b/one.md", "b/two.md": "b/two.md",
+        "a.md": "a.md", "b/one.md": "b/one.md", "b/picture.png": "(not a text)", "b/two.md": "b/two.md",
         "b/c/three.md": "b/c/three.md",
     }  # fmt: skip
 
