@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from _ralph import files, text
@@ -126,7 +126,9 @@ def cut_off(agent: Agent, transcript: Path, dearest: float, reason: str) -> Agen
     if stream is None:
         return AgentResult(Outcome.INTERRUPTED, reason)
     ended = ProcessResult(ended=Ended.INTERRUPTED)
-    return booked(replace(conclude(agent, stream, ended, ""), reason=reason), dearest)
+    result = booked(conclude(agent, stream, ended, ""), dearest)
+    result.reason = reason
+    return result
 
 
 def booked(result: AgentResult, dearest: float) -> AgentResult:
@@ -143,31 +145,34 @@ def conclude(
     """The result of an agent process, from its events and from how it ended."""
     turn = stream.turn
     outcome, reason = _outcome(agent, stream, process, stderr)
+    result = AgentResult(outcome, _line(reason, 300))
+    result.text = text.redact(turn.text if agent.streams else process.tail)
+    result.session = text.one_line(turn.session, 100) or None
+    result.denials = [_line(denied, 200) for denied in turn.denials]
+    result.never = _line(turn.never, 500)
+    result.notices = _notices(agent, stderr)
+    result.active = turn.active
+    # What it took
+    result.usd = turn.usd
+    result.tokens = turn.used
+    result.at_least = stream.was_cut_off(outcome)
     unit = stream.unreported(outcome)
-    no_price = ""
     if unit:
         cannot = f"the limit in {unit} cannot be enforced"
-        no_price = f"{agent.command} reported no {unit}, so {cannot}"
-    limited = outcome is Outcome.LIMITED or turn.overage
-    return AgentResult(
-        outcome=outcome,
-        reason=text.one_line(text.redact(reason), 300),
-        text=text.redact(turn.text if agent.streams else process.tail),
-        session=text.one_line(turn.session, 100) or None,
-        usd=turn.usd,
-        at_least=stream.was_cut_off(outcome),
-        no_price=no_price,
-        tokens=turn.used,
-        reset=stream.reset if limited else None,
-        overage=turn.overage,
-        denials=[text.one_line(text.redact(denied)) for denied in turn.denials],
-        never=text.one_line(text.redact(turn.never), 500),
-        notices=_notices(agent, stderr),
-        seconds=process.seconds,
-        exit=process.exit,
-        active=turn.active,
-        survivors=process.survivors,
-    )
+        result.no_price = f"{agent.command} reported no {unit}, so {cannot}"
+    result.seconds = process.seconds
+    # When it can be used again
+    result.overage = turn.overage
+    if outcome is Outcome.LIMITED or turn.overage:
+        result.reset = stream.reset
+    result.exit = process.exit
+    result.survivors = process.survivors
+    return result
+
+
+def _line(words: str, width: int) -> str:
+    """Words of strangers on one line, without secrets."""
+    return text.one_line(text.redact(words), width)
 
 
 def _notices(agent: Agent, stderr: str) -> list[str]:

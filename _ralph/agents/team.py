@@ -24,18 +24,18 @@ class Agents:
     clis: Clis
     history: History
 
-    def ladder(self, task: Task | None = None) -> tuple[str, ...]:
-        """The agents of `task`, one for each failed attempt: those given, else its own,
-        else the plan's, else claude."""
+    def commands(self, task: Task | None = None) -> tuple[str, ...]:
+        """The agent commands of `task`, one for each failed attempt: those given, else
+        its own, else the plan's, else claude."""
         own = task.agents if task else ()
         plan = prd.commands(self.settings.plan.settings.get("agent"))
         return self.settings.options.agent or own or plan or ("claude",)
 
     def agent(self, task: Task) -> Agent:
-        """The agent of the next attempt at `task`: its rung of the ladder, or the
-        fallback while that one is unavailable."""
-        rungs = self.ladder(task)
-        agent = self.named(rungs[: self.history.of(task).attempts + 1][-1])
+        """The agent of the next attempt at `task`: one further for each that failed,
+        or the fallback while that one is unavailable."""
+        commands = self.commands(task)[: self.history.of(task).attempts + 1]
+        agent = self.named(commands[-1])
         fallback = self.fallback
         if fallback and self.back_at(fallback) < self.back_at(agent):
             return fallback
@@ -70,14 +70,13 @@ class Agents:
         """The agent that writes a plan: the one given, the plan's planner, its agent,
         or claude."""
         command = self._role(self.settings.options.planner, "planner")
-        return registry.find_agent(command or self.ladder()[0], self.clis, "read")
+        return registry.find_agent(command or self.commands()[0], self.clis, "read")
 
     def of_tasks(self, tasks: Iterable[Task]) -> list[Agent]:
-        """The agents of the open ones of these tasks, each once, with every rung of
-        their ladders; and the fallback."""
+        """The agents of the open ones of these tasks, each once, and the fallback."""
         found: dict[str, Agent] = {}
         for task in tasks:
-            for command in () if task.passed else self.ladder(task):
+            for command in () if task.passed else self.commands(task):
                 found[command] = self.named(command)
         if found and self.fallback:
             found[self.fallback.command] = self.fallback

@@ -128,7 +128,7 @@ def unseen(places: Places, agents: Agents) -> list[str]:
     words = ("status", "--porcelain", "-z", "-uall", "--no-renames")
     entries = git.names(*words, timeout=BULK)
     own = {*places.state(), ".gitignore", ".worktreeinclude"}
-    for command in agents.ladder():  # agents run from here
+    for command in agents.commands():  # agents run from here
         own |= {git.name_of(Path(word)) for word in command.split()}
     names = [entry[3:] for entry in entries if entry[3:] not in own]
     if not names:

@@ -362,7 +362,7 @@ def _judged(loop: Loop, result: CheckResult) -> Finding:
 
 def _team(loop: Loop) -> list[Agent]:
     """Every agent that the tasks may need, and the judge."""
-    workers = loop.agents.workers or [loop.agents.named(loop.agents.ladder()[0])]
+    workers = loop.agents.workers or [loop.agents.named(loop.agents.commands()[0])]
     return [agent for agent in (*workers, loop.agents.judge) if agent]
 
 

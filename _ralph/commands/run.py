@@ -134,7 +134,7 @@ def _headline(loop: Loop) -> str:
     """What this run is about to do: how many tasks, where, with which agents, within
     which limits."""
     tasks = loop.plan.tasks
-    agents = [loop.agents.named(command) for command in loop.agents.ladder()]
+    agents = [loop.agents.named(command) for command in loop.agents.commands()]
     open_tasks = sum(not task.passed for task in tasks)
     to_do = f"{open_tasks} of {text.count(len(tasks), 'task')} to do"
     named = ", then ".join(text.one_line(agent.command, 160) for agent in agents)

@@ -70,7 +70,7 @@ def is_back_after_work(agents: Any, agent: Any) -> float:
     return float(agents.history.iteration > 0 and others)
 
 
-def first_rung(self: Any, task: Any = None, real: Any = team.Agents.ladder) -> Any:
+def first_rung(self: Any, task: Any = None, real: Any = team.Agents.commands) -> Any:
     return real(self, task)[:1]
 
 
@@ -226,7 +226,7 @@ MUTANTS: dict[str, Mutant] = {
         test_ladder.test_the_fallback_is_not_for_work_that_failed,
     ),
     "one rung for all": (
-        "_ralph.agents.team.Agents.ladder",
+        "_ralph.agents.team.Agents.commands",
         first_rung,
         test_ladder.test_each_failed_attempt_is_one_rung_and_the_last_is_repeated,
     ),

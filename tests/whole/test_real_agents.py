@@ -361,7 +361,9 @@ def test_what_it_leaves_as_a_habit_is_no_part_of_the_work_and_no_notice(
     more = "--map-tokens 1024" if name == "aider" else ""
     night = run(name, [other, Say("done")], "--full-permissions", "--once", more=more)
     assert (night.code, night.verdict["verdict"]) == (3, "failed"), night.printed
-    assert "notices" not in night.verdict and "restored" not in night.verdict
+    notices = night.verdict.get("notices", [])
+    assert all("project-local configuration" in notice for notice in notices)
+    assert len(notices) == (name == "codex") and "restored" not in night.verdict
     left = night.verdict["left"]
     assert repo.git("diff", "--name-only", night.verdict["base"], left) == "other.txt\n"
 
