@@ -5,6 +5,8 @@ pre-commit are in `test_gate.py`."""
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from typing import Any
 
 import pytest
@@ -566,3 +568,43 @@ def test_a_hook_that_no_setup_makes_is_said_before_an_agent_is_paid(
         assert said in shown
         assert said in summary["reason"]
         assert advice in summary["reason"]
+
+
+# A refusal of `bad`, and of a commit on main; what installs it, here and in `setup`.
+LOOKS = "! grep -q bad T1.txt && test $(git symbolic-ref --short HEAD) != main"
+LEFTHOOK = f"""pre-commit:
+  commands:
+    looks:
+      run: "{LOOKS}"
+"""
+PRE_COMMIT = f"""repos:
+  - repo: local
+    hooks:
+      - {{id: looks, name: looks, language: system, always_run: true, entry: sh -c '{LOOKS}'}}
+"""
+MANAGERS = {
+    "lefthook": ("lefthook.yml", LEFTHOOK, "lefthook install", ""),
+    "pre-commit": (".pre-commit-config.yaml", PRE_COMMIT, "pre-commit install", ""),
+    "husky": (".husky/pre-commit", LOOKS, "husky", "husky"),
+}
+
+
+@pytest.mark.parametrize("name", MANAGERS)
+def test_a_manager_of_hooks_works_in_the_room_as_at_home(repo: Repo, name: str) -> None:
+    if shutil.which(name) is None:
+        pytest.skip(f"not installed here: {name}")
+    file, content, installs, setup = MANAGERS[name]
+    repo.write(file, f"{content}\n")
+    repo.commit("hooks")
+    subprocess.run(installs, shell=True, cwd=repo.path, env=repo.env, check=True)
+    repo.plan(own("T1"), **({"setup": setup} if setup else {}))
+    deed = "P('T1.txt').write_text('bad' if attempt == 1 else 'good')"
+    code, _, printed = repo.run(repo.agent(deed))
+    assert (code, repo.verdicts()) == (0, ["T1 failed", "T1 passed"]), printed
+
+
+def test_a_hook_that_prints_megabytes_is_a_hook_like_others(repo: Repo) -> None:
+    repo.program(".git/hooks/pre-commit", "head -c 8000000 /dev/zero | tr '\\0' x")
+    repo.plan(own("T1"))
+    code, _, printed = repo.run(repo.agent(MAKES))
+    assert (code, repo.passed()) == (0, ["T1"]), printed

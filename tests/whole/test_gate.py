@@ -868,7 +868,7 @@ def test_husky_with_commitlint_and_lint_staged(owner: Repo) -> None:
         assert refused.returncode == 2 and "subject-case" in refused.stdout, (
             refused.stdout
         )
-        assert '"commit": "feat: {{ task.title|lower }}"' in refused.stdout
+        assert 'write another "commit" in prd.json' in refused.stdout
     assert not (owner.outside / "paid").exists() and owner.records("start") == []
     plan = {
         **json.loads(owner.read("prd.json")),
