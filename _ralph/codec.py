@@ -36,13 +36,12 @@ def from_json(kind: type[Kind], value: object) -> Kind:
 def to_json(value: Any) -> Any:
     """A value as JSON for `from_json`. Numbers are capped: some come from agents."""
     if is_dataclass(value):
-        defaults = _fields(value.__class__)[1]
-        parts = {name: getattr(value, name) for name in defaults}
-        return {
-            name: to_json(part)
-            for name, part in parts.items()
-            if part != defaults[name]
-        }
+        found = {}
+        for name, default in _fields(value.__class__)[1].items():
+            part = getattr(value, name)
+            if part != default:
+                found[name] = to_json(part)
+        return found
     if isinstance(value, list):
         return [to_json(entry) for entry in value]
     if isinstance(value, dict):
@@ -55,15 +54,15 @@ def to_json(value: Any) -> Any:
 @functools.cache
 def _fields(kind: Any) -> tuple[dict[str, Callable[[Any], Any]], Json, set[str]]:
     """A reader and the default for each field; the names of those that are required."""
-    hints, defaults = get_type_hints(kind), {}
+    hints = get_type_hints(kind)
+    readers, defaults = {}, {}
     for field in fields(kind):
-        defaults[field.name] = (
-            field.default
-            if field.default_factory is MISSING
-            else field.default_factory()
-        )
+        readers[field.name] = _reader(hints[field.name])
+        defaults[field.name] = field.default
+        if field.default_factory is not MISSING:
+            defaults[field.name] = field.default_factory()
     needed = {name for name, default in defaults.items() if default is MISSING}
-    return {name: _reader(hints[name]) for name in defaults}, defaults, needed
+    return readers, defaults, needed
 
 
 def _reader(hint: Any) -> Callable[[Any], Any]:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from _ralph import text
 from _ralph.errors import BadInput
 from tests.conftest import Repo
-from tests.hostile import hostile
 from tests.state.test_prd import rows
+from tests.test_hostile import hostile
 
 NASTY = st.sampled_from(
     [

@@ -31,10 +31,10 @@ def set_passed(plan: Plan, tasks: Task | Iterable[Task], passed: bool) -> str:
     field, word = _done_field(plan), _status(plan, passed)
 
     def edits(task: Task) -> Json:
-        flags = [
-            key for key in ALIASES["passed"] if isinstance(task.raw.get(key), bool)
-        ]
-        fields: Json = dict.fromkeys(flags, passed)
+        fields: Json = {}
+        for key in ALIASES["passed"]:
+            if isinstance(task.raw.get(key), bool):
+                fields[key] = passed
         if isinstance(task.raw.get("status"), str):
             fields["status"] = word
         return fields or {field: passed}
@@ -51,12 +51,15 @@ def set_open(plan: Plan, tasks: Task | Iterable[Task]) -> str:
     """The plan's text with these tasks unblocked."""
 
     def edits(task: Task) -> Json:
-        fields: Json = {
-            key: False for key in ALIASES["skip"] if task.raw.get(key) is True
-        }
+        fields: Json = {}
+        for key in ALIASES["skip"]:
+            if task.raw.get(key) is True:
+                fields[key] = False
         if status_of(task.raw) in HELD_WORDS:
             fields["status"] = _status(plan, False)
-        return fields | ({"blocked": _GONE} if "blocked" in task.raw else {})
+        if "blocked" in task.raw:
+            fields["blocked"] = _GONE
+        return fields
 
     return _edit(plan, tasks, edits)
 
@@ -64,9 +67,10 @@ def set_open(plan: Plan, tasks: Task | Iterable[Task]) -> str:
 def add_note(plan: Plan, tasks: Task | Iterable[Task], note: str) -> str:
     """The plan's text with `note` at the end of these tasks' `notes`."""
 
-    return _edit(
-        plan, tasks, lambda task: {"notes": _with_note(task.raw.get("notes"), note)}
-    )
+    def edits(task: Task) -> Json:
+        return {"notes": _with_note(task.raw.get("notes"), note)}
+
+    return _edit(plan, tasks, edits)
 
 
 def add_plan_note(plan: Plan, note: str) -> str:
@@ -95,17 +99,19 @@ def set_members(plan: Plan, members: Json) -> str:
 def add_tasks(plan: Plan, entries: list[Json], in_place_of_all: bool = False) -> str:
     """The plan's text with open tasks at the end of its list, formatted as those that
     are there, or `in_place_of_all` of them. `entries` are never done or blocked."""
-    taken = set() if in_place_of_all else {task.id for task in plan.tasks}
-    shaped = []
+    taken: set[str] = set()
+    all_entries: list[Any] = []
+    if not in_place_of_all:
+        taken = {task.id for task in plan.tasks}
+        all_entries = _entries(plan)
+    have_ids = any("id" in task.raw for task in plan.tasks)
     for entry in entries:
         new = {key: value for key, value in entry.items() if key not in prd.STATE_KEYS}
-        if "id" not in new and any("id" in task.raw for task in plan.tasks):
+        if "id" not in new and have_ids:
             new = {"id": _next_id(plan, taken, prd.title_of(new)), **new}
         taken.add(str(new.get("id", "")))
-        shaped.append(new | {_done_field(plan): False})
-    return _with_entries(
-        plan, shaped if in_place_of_all else [*_entries(plan), *shaped]
-    )
+        all_entries.append(new | {_done_field(plan): False})
+    return _with_entries(plan, all_entries)
 
 
 def apply(plan: Plan, change: Callable[[Plan], str]) -> Plan:
@@ -155,14 +161,16 @@ def _edit(
 ) -> str:
     """The plan's text with fields of these tasks set. A task that is not in the plan
     any more, or has another title, is left out."""
-    wanted = {task.key for task in ([tasks] if isinstance(tasks, Task) else tasks)}
+    if isinstance(tasks, Task):
+        tasks = [tasks]
+    wanted = {task.key for task in tasks}
     entries = _entries(plan)
     for task in plan.tasks:
         if task.key in wanted:
-            changed = {**task.raw, **edits(task)}
-            entries[task.index] = {
-                key: value for key, value in changed.items() if value is not _GONE
-            }
+            entry = {**task.raw, **edits(task)}
+            for key in [key for key in entry if entry[key] is _GONE]:
+                del entry[key]
+            entries[task.index] = entry
     return _with_entries(plan, entries)
 
 
@@ -178,27 +186,29 @@ def _with_entries(plan: Plan, entries: list[Any]) -> str:
 
 def _status(plan: Plan, done: bool) -> str:
     """The status word that this plan uses for tasks that are done, or open."""
-    raws = [task.raw for task in plan.tasks if isinstance(task.raw.get("status"), str)]
-    if done:
-        return _most_used(
-            (raw["status"] for raw in raws if status_of(raw) in DONE_WORDS), "done"
-        )
-    other = (*DONE_WORDS, *HELD_WORDS)
-    return _most_used(
-        (raw["status"] for raw in raws if status_of(raw) not in other), "open"
-    )
+    words = []
+    for task in plan.tasks:
+        if isinstance(task.raw.get("status"), str):
+            meaning = status_of(task.raw)
+            if done:
+                fits = meaning in DONE_WORDS
+            else:
+                fits = meaning not in (*DONE_WORDS, *HELD_WORDS)
+            if fits:
+                words.append(task.raw["status"])
+    return _most_used(words, "done" if done else "open")
 
 
 def _done_field(plan: Plan) -> str:
     """The boolean done field that the plan's own tasks use."""
-    return _most_used(
-        (key for task in plan.tasks for key in ALIASES["passed"] if key in task.raw),
-        "passes",
-    )
+    fields = []
+    for task in plan.tasks:
+        fields += [key for key in ALIASES["passed"] if key in task.raw]
+    return _most_used(fields, "passes")
 
 
-def _most_used(words: Iterable[str], default: str) -> str:
-    return next((word for word, _ in Counter(words).most_common(1)), default)
+def _most_used(words: list[str], default: str) -> str:
+    return Counter(words).most_common(1)[0][0] if words else default
 
 
 def _next_id(plan: Plan, taken: set[str], title: str) -> str | int:
@@ -208,11 +218,11 @@ def _next_id(plan: Plan, taken: set[str], title: str) -> str | int:
     match = re.fullmatch(r"(.*?)(\d+)", last.id, re.DOTALL)
     if not match:
         return prd.free_name(title, taken)
-    prefix, width = match[1], len(match[2])
-    alike = (
-        re.fullmatch(re.escape(prefix) + r"(\d{1,9})", task_id) for task_id in taken
-    )
-    following = (
-        f"{prefix}{max((int(m[1]) for m in alike if m), default=0) + 1:0{width}}"
-    )
+    prefix, digits = match.groups()
+    newest = 0
+    for task_id in taken:
+        number = task_id.removeprefix(prefix)
+        if task_id.startswith(prefix) and re.fullmatch(r"\d{1,9}", number):
+            newest = max(newest, int(number))
+    following = f"{prefix}{newest + 1:0{len(digits)}}"
     return int(following) if isinstance(last.raw.get("id"), int) else following

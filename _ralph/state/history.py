@@ -120,27 +120,31 @@ class TaskHistory(Spent):
     @property
     def passed_words(self) -> str:
         """How it passed: by a verdict, or by a person's edit."""
-        return (
-            f"passed at iteration {self.passed_at}"
-            if self.passed_at
-            else "was marked as passed"
-        )
+        if self.passed_at:
+            return f"passed at iteration {self.passed_at}"
+        return "was marked as passed"
 
     def start_anew(self) -> None:
         """Set the attempts and what its own limits count to zero. What was spent and
         ruled out stays."""
-        self.attempts, self.last, self.since = 0, None, Spent()
-        self.answered, self.answer = "", ""
-        self.left, self.base, self.interrupted = "", "", 0
+        self.attempts = self.interrupted = 0
+        self.last = None
+        self.since = Spent()
+        self.answered = self.answer = ""
+        self.left = self.base = ""
         self.conflict = Conflict()
 
-
-@dataclass
-class AgentHistory(Spent):
-    """The attempts with one agent."""
-
-    attempts: int = 0
-    passed: int = 0
+    def passes(self, record: records.AttemptEnded) -> None:
+        """Take in the verdict that it passed."""
+        self.start_anew()
+        self.tried += 1
+        self.passed_at = record.iteration
+        self.commit = record.commit
+        self.proof = frozenset(record.checks)
+        self.holds = True
+        self.weak = record.weak
+        self.beside = record.beside
+        self.tests = record.tests
 
 
 @dataclass
@@ -168,15 +172,9 @@ class History(Spent):
     opened_runs: set[str] = field(default_factory=set)  # their ids
     reopened: int = 0  # how often people opened tasks again
     unchecked: int = 0  # the passes since the last re-check
-    flaky: list[str] = field(
-        default_factory=list
-    )  # the checks that were red and green in it
     overage: dict[str, Unavailable] = field(
         default_factory=dict
     )  # who bills extra usage, by rows
-    agents: defaultdict[str, AgentHistory] = field(
-        default_factory=lambda: defaultdict(AgentHistory)
-    )  # by commands
     dearest: defaultdict[str, float] = field(
         default_factory=lambda: defaultdict(float)
     )  # dollars of one attempt
@@ -219,13 +217,13 @@ class History(Spent):
         waited."""
         if self.last is None:
             return 0.0
-        until = (
-            self.last.until if isinstance(self.last, records.Waited) else self.last.time
-        )
-        same = record.run and record.run == self.last.run
-        return max(
-            (record.time if same else min(record.time, until)) - self.last.time, 0.0
-        )
+        last = self.last
+        if record.run and record.run == last.run:
+            until = record.time
+        else:  # it was killed: nobody knows for how long it went on, but that it waited
+            until = last.until if isinstance(last, records.Waited) else last.time
+            until = min(until, record.time)
+        return max(until - last.time, 0.0)
 
     def of(self, task: Task | records.OfTask) -> TaskHistory:
         return self.tasks[task.key]
@@ -243,24 +241,22 @@ class History(Spent):
 
     def opened(self, plan: Plan) -> list[records.Retried]:
         """Records of the tasks that a person unblocked, where there is none yet."""
-        still = [
-            task for task in plan.tasks if task.blocked is None and not task.passed
-        ]
-        opened = [task for task in still if self.of(task).blocked]
-        return [
-            records.Retried(task=task.id, title=task.title, answer=self._answer(task))
-            for task in opened
-        ]
+        found = []
+        for task in plan.tasks:
+            is_open = task.blocked is None and not task.passed
+            if is_open and self.of(task).blocked:
+                answer = self._answer(task)
+                retried = records.Retried(task=task.id, title=task.title, answer=answer)
+                found.append(retried)
+        return found
 
     def _answer(self, task: Task) -> str:
         """What a person answered to a task that they unblocked: the last of its notes,
         if it had asked something, and was not only unblocked."""
         last, asked = self.of(task).last, self.of(task).question
-        return (
-            last_note(task)
-            if last and asked and last.task_before != entry_digest(task)
-            else ""
-        )
+        if last and asked and last.task_before != entry_digest(task):
+            return last_note(task)
+        return ""
 
     def _run(self, record: records.RunBegan) -> None:
         self.limits = record.limits
@@ -277,70 +273,56 @@ class History(Spent):
         self.open_starts[record.iteration] = record
         self.begun.add(record.id)
         self.iteration = record.iteration
-        self.this_run.iterations += not record.lost  # no agent runs then
+        if not record.lost:  # no agent runs then
+            self.this_run.iterations += 1
         task = self.of(record)
-        task.begun, task.command = True, record.command
+        task.begun = True
+        task.command = record.command
         task.worker = record.worker or 1
 
     def _verdict(self, record: records.AttemptEnded) -> None:
         start = self.open_starts.pop(record.iteration, None)
-        task, verdict = self.of(record), record.verdict
-        agent = self.agents[record.command or record.agent]
-        lasted, on_its_work = (
-            self.this_run.seconds,
-            verdict in COUNTED or verdict is Verdict.PASSED,
-        )
-        for spent in (self, self.this_run, task, task.since, agent):
+        task, run, verdict = self.of(record), self.this_run, record.verdict
+        lasted = run.seconds  # it is not the sum of its attempts'
+        for spent in (self, run, task, task.since):
             spent.add(record)
-        self.this_run.seconds = lasted
-        agent.attempts += on_its_work
-        agent.passed += verdict is Verdict.PASSED
+        run.seconds = lasted
         self._prices(record)
         self._bills_extra(record)
         self._provider(record, start.time if start else record.time)
-        task.flaky = record.flaky
         self._work_left(task, record)
+        task.flaky = record.flaky
         task.denials = record.denials
         _remember(self.learned, record.handoff.get("learned"))
         _remember(task.ruled_out, record.handoff.get("ruled out"))
-        task.tried += on_its_work
-        if verdict in COUNTED:
-            task.attempts += 1
-            task.last, task.parked = record, record.parked
         if verdict is Verdict.PASSED:
-            task.start_anew()
-            task.beside = record.beside
-            task.passed_at, task.weak, task.tests = (
-                record.iteration,
-                record.weak,
-                record.tests,
-            )
-            task.commit, task.proof, task.holds = (
-                record.commit,
-                frozenset(record.checks),
-                True,
-            )
+            task.passes(record)
             self.unchecked += 1
-            self.this_run.commit = record.commit
+            run.commit = record.commit
+        elif verdict in COUNTED:
+            task.tried += 1
+            task.attempts += 1
+            task.last = record
+            task.parked = record.parked
         elif verdict is Verdict.CONFLICT or record.blocked:
-            task.last, task.parked = record, record.parked or task.parked
+            task.last = record
+            task.parked = record.parked or task.parked
         if verdict is Verdict.SET_ASIDE:
-            self.this_run.set_aside[record.key] = record.reason
-        if record.uncounted and not record.seconds:  # no agent worked
-            self.this_run.iterations -= record.iteration > self.this_run.first
+            run.set_aside[record.key] = record.reason
+        no_agent_worked = record.uncounted and not record.seconds
+        if no_agent_worked and record.iteration > run.first:
+            run.iterations -= 1
         self._in_a_row(record)
 
     def _prices(self, record: records.AttemptEnded) -> None:
         """What agent and judge took for one attempt, at most."""
-        of_judge, largest = record.judge.usd, self.largest
-        for command, usd in (
-            (record.command, record.usd - of_judge),
-            (record.judge.agent, of_judge),
-        ):
-            self.dearest[command] = max(self.dearest[command], usd)
-        largest.usd = max(largest.usd, record.usd)
-        if record.tokens.total > largest.tokens.total:
-            largest.tokens = record.tokens
+        judge = record.judge
+        own = record.usd - judge.usd
+        self.dearest[record.command] = max(self.dearest[record.command], own)
+        self.dearest[judge.agent] = max(self.dearest[judge.agent], judge.usd)
+        self.largest.usd = max(self.largest.usd, record.usd)
+        if record.tokens.total > self.largest.tokens.total:
+            self.largest.tokens = record.tokens
 
     def _bills_extra(self, record: records.AttemptEnded) -> None:
         """Until when the providers of its agent and its judge bill extra usage."""
@@ -379,43 +361,46 @@ class History(Spent):
 
     def _work_left(self, task: TaskHistory, record: records.AttemptEnded) -> None:
         """The work that the next attempt at this task begins with."""
-        goes_on = (
-            record.base and not record.parked and record.verdict is not Verdict.PASSED
-        )
-        task.left, task.base = (record.left, record.base) if goes_on else ("", "")
-        task.conflict = record.conflict if goes_on else Conflict()
-        interrupted = record.verdict is Verdict.INTERRUPTED
-        if interrupted:
+        task.left, task.base, task.conflict = "", "", Conflict()
+        passed = record.verdict is Verdict.PASSED
+        if record.base and not record.parked and not passed:
+            task.left = record.left
+            task.base = record.base
+            task.conflict = record.conflict
+        if record.verdict is Verdict.INTERRUPTED:
             task.interrupted += not record.uncounted
         elif record.verdict not in (Verdict.LIMITED, Verdict.UNAVAILABLE):
             task.interrupted = 0
 
     def _in_a_row(self, record: records.AttemptEnded) -> None:
-        """Count what ends a run early: tasks blocked in a row, waits that did not
-        help."""
-        run, verdict = self.this_run, record.verdict
-        run.blocked_in_a_row += bool(record.blocked)
-        if verdict is Verdict.PASSED:
-            run.blocked_in_a_row, run.passed = 0, run.passed + 1
+        """Count what ends a run early: tasks blocked, or denied, in a row."""
+        run, passed = self.this_run, record.verdict is Verdict.PASSED
+        if record.blocked:
+            run.blocked_in_a_row += 1
+        if passed:
+            run.blocked_in_a_row = 0
+            run.passed += 1
         if record.denied:
-            run.denied = [*(key for key in run.denied if key != record.key), record.key]
-        elif verdict in COUNTED or verdict is Verdict.PASSED:
+            if record.key in run.denied:
+                run.denied.remove(record.key)
+            run.denied.append(record.key)
+        elif passed or record.verdict in COUNTED:
             run.denied = []
 
     def _recheck(self, record: records.Rechecked) -> None:
-        self.unchecked, self.flaky = 0, record.flaky
+        self.unchecked = 0
         self.recheck = record
         for key in record.broken:
             task = self.tasks[key]
             task.start_anew()
             task.holds = False
             task.set_back += 1
-            since, passed = "; ".join(record.since.get(key, [])), task.passed_words
+            since = "; ".join(record.since.get(key, []))
             task.last = records.AttemptEnded(
                 task=key.partition("\n")[0],
                 iteration=task.passed_at or 0,
                 verdict=Verdict.FAILED,
-                reason=f"it {passed}, and later work broke it: {since}",
+                reason=f"it {task.passed_words}, and later work broke it: {since}",
                 failure=record.failures.get(key, records.Failure()),
                 blocked="conflicting" if task.set_back > 1 else "",
             )
@@ -423,16 +408,15 @@ class History(Spent):
     def reopen(self, record: records.Retried) -> None:
         """Let a task begin anew, with a person's answer to what it had asked."""
         task = self.of(record)
-        answer = (
-            (task.question, record.answer)
-            if record.answer
-            else (task.answered, task.answer)
-        )
+        answered, answer = task.answered, task.answer
+        if record.answer:
+            answered, answer = task.question, record.answer
         task.start_anew()
+        task.answered, task.answer = answered, answer
         task.holds = False
-        self.reopened += 1
+        task.set_back = 0
         task.reopened += 1
-        (task.answered, task.answer), task.set_back = answer, 0
+        self.reopened += 1
 
 
 def entry_digest(task: Task) -> str:
@@ -443,12 +427,8 @@ def entry_digest(task: Task) -> str:
 def last_note(task: Task) -> str:
     """The last line, or the last entry, of a task's notes."""
     notes = task.raw.get("notes") or ""
-    entries = (
-        [str(note) for note in notes]
-        if isinstance(notes, list)
-        else str(notes).splitlines()
-    )
-    return entries[-1] if entries else ""
+    lines = notes if isinstance(notes, list) else str(notes).splitlines()
+    return str(lines[-1]) if lines else ""
 
 
 def _remember(notes: list[str], new: str | None) -> None:

@@ -38,29 +38,32 @@ def rewrite(source: str, old: object, new: object) -> str:
 
 
 def _rewritten(source: str, old: object, new: object) -> str:
-    if old is new or (
-        old == new and json.dumps(old) == json.dumps(new)
-    ):  # True is equal to 1
+    # True is equal to 1
+    if old is new or (old == new and json.dumps(old) == json.dumps(new)):
         return source
-    in_object, was, now = isinstance(old, dict), _entries(old), _entries(new)
+    was, now = _entries(old), _entries(new)
     if type(old) is not type(new) or not was.keys() & now.keys():
         return dump(new)
-    members, parts, gap, done = [*_members(source)], list[str](), "", 1
+    members = [*_members(source)]
+    parts: list[str] = []
+    gap, done = "", 1
     for key, begin, start, end in members:
-        gap, done = source[done:begin], end
+        gap = source[done:begin]
+        done = end
         if key in now:
             value = _rewritten(source[start:end], was[key], now[key])
-            parts.append((gap if parts else "") + source[begin:start] + value)
+            if parts:
+                parts.append(gap)
+            parts.append(source[begin:start] + value)
     _, head, start, end = members[0]
     gap = gap.replace(",", "")
     space = gap if "\n" in gap else " "
-    for key in (key for key in now if key not in was):
-        said = (
-            f"{dump(key)}: {dump(now[key])}"
-            if in_object
-            else _like(source[start:end], gap, now[key])
-        )
-        parts.append(f",{space}{said}")
+    for key in now:
+        if key not in was:
+            added = f"{dump(key)}: {dump(now[key])}"
+            if isinstance(new, list):
+                added = _like(source[start:end], gap, now[key])
+            parts.append(f",{space}{added}")
     return "".join([source[:head], *parts, source[done:]])
 
 
@@ -74,26 +77,31 @@ def _entries(value: object) -> dict[str | int, object]:
 
 def _like(first: str, gap: str, value: object) -> str:
     """An entry of a list, over as many lines and indented as the `first`."""
-    inner = re.match(r"\{\s*\n([ \t]*)", first)
-    outer, newline = gap.rpartition("\n")[2], "\r\n" if "\r\n" in gap else "\n"
-    step = (inner[1].removeprefix(outer) or "  ") if inner else None
+    outer = gap.rpartition("\n")[2]
+    step = None
+    if inner := re.match(r"\{\s*\n([ \t]*)", first):
+        step = inner[1].removeprefix(outer) or "  "
     text = dump(value, step, 80 - len(outer))
+    newline = "\r\n" if "\r\n" in gap else "\n"
     return text.replace("\n", f"{newline}{outer}")
 
 
 def _members(source: str) -> Iterator[tuple[str | int, int, int, int]]:
     """Of every member of an object or a list: its key or index, where it begins, and
     where its value starts and ends."""
-    in_object, number, at = source[0] == "{", 0, _skip(source, 1)
+    in_object = source[0] == "{"
+    number, at = 0, _skip(source, 1)
     while source[at] not in "}]":
-        key, begin = number, at
+        key: str | int = number
+        begin = at
         if in_object:
             key, at = _DECODER.raw_decode(source, at)
             at = _skip(source, _skip(source, at) + 1)  # the colon
         end = _DECODER.raw_decode(source, at)[1]
         yield key, begin, at, end
         at = _skip(source, end)
-        at = _skip(source, at + (source[at] == ","))
+        if source[at] == ",":
+            at = _skip(source, at + 1)
         number += 1
 
 

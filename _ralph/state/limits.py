@@ -70,10 +70,9 @@ class Limits:
 def resolve(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Limits:
     """The limits from prd.json's `limits` and `budget`, with those given on the command
     line."""
-    named = {**settings.get("limits", {})}
-    named |= {
-        f"budget_{name}": value for name, value in settings.get("budget", {}).items()
-    }
+    named = dict(settings.get("limits", {}))
+    for name, value in settings.get("budget", {}).items():
+        named[f"budget_{name}"] = value
     named |= {name: value for name, value in given.items() if value is not None}
     values: Json = {}
     for limit in fields(Limits):
@@ -81,9 +80,8 @@ def resolve(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Limits:
         if isinstance(value, (int, float)):  # the schema refuses anything else
             no_wait = limit.name == "max_wait" and value == 0
             if not no_wait and not 0 < value < 10**12:
-                raise BadInput(
-                    f"the limit {limit.name} must be above 0 and below 1e12, found {value}"
-                )
+                wanted = "must be above 0 and below 1e12"
+                raise BadInput(f"the limit {limit.name} {wanted}, found {value}")
             values[limit.name] = value
     return Limits(**values)
 
@@ -97,11 +95,12 @@ def next_time(clock: str, now: float) -> float:
             f"--until: expected a time such as 07:00, found {clock!r}"
         ) from None
     year, month, day, *_ = time.localtime(now)
-    days = (
-        time.mktime((year, month, day + later, *wanted[3:5], 0, 0, 0, -1))
-        for later in (0, 1, 2)
-    )
-    return next(at for at in days if at > now)
+    for later in (0, 1, 2):  # where clocks change, an hour can be missing
+        on = (year, month, day + later, *wanted[3:5], 0, 0, 0, -1)
+        at = time.mktime(on)
+        if at > now:
+            break
+    return at
 
 
 def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop | None:
@@ -167,30 +166,34 @@ def share(
     all shares together are never more than what is left. None if nothing is left beside
     them."""
     run, largest = history.this_run, history.largest
-    usd = min(limits.usd - run.usd, limits.budget_usd - history.usd)
-    usd = _part(usd, [other.usd or 0.0 for other in given], largest.usd, jobs)
-    tokens = min(
-        limits.tokens - run.tokens.total, limits.budget_tokens - history.tokens.total
-    )
-    tokens = _part(
-        tokens, [other.tokens or 0 for other in given], largest.tokens.total, jobs
-    )
-    if given and min(usd, tokens) <= 0:
-        return None
-    return Share(
-        max(usd, 0.01) if limits.in_dollars else None,
-        max(int(tokens), 1) if limits.in_tokens else None,
-    )
+    usd = tokens = None
+    if limits.in_dollars:
+        left = min(limits.usd - run.usd, limits.budget_usd - history.usd)
+        shares = [other.usd or 0.0 for other in given]
+        part = _part(left, shares, largest.usd, jobs)
+        if given and part <= 0:
+            return None
+        usd = max(part, 0.01)
+    if limits.in_tokens:
+        left = limits.tokens - run.tokens.total
+        left = min(left, limits.budget_tokens - history.tokens.total)
+        shares = [other.tokens or 0 for other in given]
+        part = _part(left, shares, largest.tokens.total, jobs)
+        if given and part <= 0:
+            return None
+        tokens = max(int(part), 1)
+    return Share(usd, tokens)
 
 
 def _part(left: float, given: Sequence[float], largest: float, jobs: int) -> float:
     """A part of what is `left`, divided by the jobs, but by no more than it can pay for
     if each takes as much as the largest attempt so far; one works alone while that is
     not known. 0 if all parts are `given`."""
-    if left == NONE:
-        return left
-    parts = max(min(jobs, int(left / largest)), 1) if largest else 1
-    return (left - sum(given)) / (parts - len(given)) if len(given) < parts else 0.0
+    parts = 1
+    if largest:
+        parts = max(min(jobs, int(left / largest)), 1)
+    free = parts - len(given)
+    return (left - sum(given)) / free if free > 0 else 0.0
 
 
 def attempts_at(limits: Limits, task: Task) -> int:
@@ -200,11 +203,11 @@ def attempts_at(limits: Limits, task: Task) -> int:
 
 def share_of(task: Task, known: TaskHistory) -> Share:
     """What is left of a task's own limits."""
-    usd, seconds = (
-        task.limits.usd - known.since.usd,
-        task.limits.minutes * 60 - known.since.seconds,
-    )
-    return Share(None if usd == NONE else max(usd, 0.01), seconds=max(seconds, 1.0))
+    usd = None
+    if task.limits.usd < NONE:
+        usd = max(task.limits.usd - known.since.usd, 0.01)
+    seconds = task.limits.minutes * 60 - known.since.seconds
+    return Share(usd, seconds=max(seconds, 1.0))
 
 
 def spent_by(task: Task, taken: Spent) -> str:

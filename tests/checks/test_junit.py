@@ -19,7 +19,7 @@ from _ralph.checks import junit
 from _ralph.model import SingleTests
 from tests.checks.scripted import mutant
 from tests.conftest import ROOT
-from tests.hostile import hostile
+from tests.test_hostile import hostile
 
 RECORDINGS = ROOT / "tests" / "recordings" / "junit"
 PROJECT = Path("/srv/project")  # where they were made

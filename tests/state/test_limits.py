@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -10,10 +11,9 @@ import pytest
 
 from _ralph.errors import BadInput, Exit, Stop
 from _ralph.model import Share, Spent, Task, TaskLimits, Tokens
-from _ralph.state.history import NEVER, History, RunHistory, TaskHistory, Unavailable
+from _ralph.state.history import NEVER, History, TaskHistory, Unavailable
 from _ralph.state.limits import (
     JITTER,
-    NONE,
     Limits,
     attempts_at,
     back,
@@ -26,81 +26,88 @@ from _ralph.state.limits import (
     spent_by,
     wait_for,
 )  # fmt: skip
+from tests.state.test_prd import rows
 
 NOW = 1_795_000_000.0
 
 
-def history(**known: Any) -> History:
-    """What `run_...` says is of the run, the rest of the plan."""
-    run = {
-        key.removeprefix("run_"): known.pop(key)
-        for key in list(known)
-        if key.startswith("run_")
-    }
-    return History(this_run=RunHistory(**run), **known)
+def fields(words: str) -> dict[str, Any]:
+    """`usd=1 seconds=2` by their names; `-` is none."""
+    found = {}
+    for word in words.split():
+        name, _, value = word.partition("=")
+        if value:
+            found[name] = json.loads(value)
+    return found
 
 
-@pytest.mark.parametrize(("settings", "given", "wanted"), [
-    ({}, {}, Limits(iterations=50, attempts=3, hours=12, max_wait=6 * 3600)),
-    ({"limits": {"iterations": 7}}, {}, Limits(iterations=7)),
-    ({"limits": {"iterations": 7}}, {"iterations": 9}, Limits(iterations=9)),
-    ({"limits": {"stuck": 9}}, {}, Limits()),  # gone: that is named, and changes nothing
-    ({"limits": {"iterations": 7}}, {"iterations": None}, Limits(iterations=7)),
-    ({"limits": {"attempts": 1, "hours": 0.5}}, {}, Limits(attempts=1, hours=0.5)),
-    ({"limits": {"usd": 2.5, "tokens": 9}}, {}, Limits(usd=2.5, tokens=9)),
-    ({"budget": {"usd": 100, "tokens": 5}}, {}, Limits(budget_usd=100, budget_tokens=5)),
-    ({"limits": {"usd": 3}, "budget": {"usd": 100}}, {"usd": 4}, Limits(usd=4, budget_usd=100)),
-    ({}, {"max_wait": 60.0, "hours": 1.0}, Limits(max_wait=60, hours=1)),
-    ({}, {"max_wait": 0.0}, Limits(max_wait=0)),
-])  # fmt: skip
-def test_resolve(
-    settings: dict[str, Any], given: dict[str, Any], wanted: Limits
-) -> None:
-    assert resolve(settings, given) == wanted
+def history(words: str) -> History:
+    """What `run.usd=1` says is of the run, the rest of the plan; `tokens` is what was
+    sent and got."""
+    known = History()
+    for name, value in fields(words).items():
+        whose: Any = known
+        if name.startswith("run."):
+            whose, name = known.this_run, name.removeprefix("run.")
+        if name == "tokens":
+            value = Tokens(*value)
+        setattr(whose, name, value)
+    return known
+
+
+# The plan's limits and budget, what was given on the command line; the limits.
+RESOLVED = """
+- / - / - -> iterations=50 attempts=3 hours=12 max_wait=21600
+iterations=7 / - / - -> iterations=7
+iterations=7 / - / iterations=9 -> iterations=9
+iterations=7 / - / iterations=null -> iterations=7
+stuck=9 / - / - -> -
+attempts=1 hours=0.5 / - / - -> attempts=1 hours=0.5
+usd=3 tokens=9 / usd=100 tokens=5 / usd=4 -> usd=4 tokens=9 budget_usd=100 budget_tokens=5
+- / - / max_wait=60.0 hours=1.0 -> max_wait=60 hours=1
+- / - / max_wait=0.0 -> max_wait=0
+iteration=5 usd="20" tokens=null / hours=1 usd=[1] / - -> -
+"""
+
+
+@pytest.mark.parametrize(("said", "wanted"), rows(RESOLVED))
+def test_resolve(said: str, wanted: str) -> None:
+    """What the schema refuses is no limit: `ralph status` reads a plan that no run would
+    take."""
+    of_run, budget, given = map(fields, said.split(" / "))
+    settings = {"limits": of_run, "budget": budget}
+    assert resolve(settings, given) == Limits(**fields(wanted))
 
 
 @pytest.mark.parametrize("number", [float("inf"), float("nan"), 10**400, 0, -1])
 def test_limits_that_could_never_be_reached_are_refused(number: float) -> None:
-    """What else may stand in prd.json says the schema."""
     for settings, given in (({"limits": {"usd": number}}, {}), ({}, {"usd": number})):
         with pytest.raises(BadInput, match="the limit usd must be above 0"):
             resolve(settings, given)
 
 
-def test_what_the_schema_refuses_is_no_limit() -> None:
-    """`ralph status` reads a plan that no run would take."""
-    odd = {
-        "limits": {"iteration": 5, "usd": "20", "tokens": None},
-        "budget": {"hours": 1, "usd": [1]},
-    }
-    assert resolve(odd, {}) == Limits()
+# The task's limits, and what was taken; its attempts, what is left of dollars and of
+# seconds, and whether it is spent.
+OF_A_TASK = """
+- / usd=9 seconds=1e6 -> 3, None, inf,
+attempts=2 / - -> 2, None, inf,
+attempts=9 / - -> 3, None, inf,
+usd=2 / usd=0.5 -> 3, 1.5, inf,
+usd=2 / usd=2 -> 3, 0.01, inf, its limit of $2.00 is spent
+minutes=90 / seconds=5399.9 -> 3, None, 1.0,
+minutes=90 / seconds=5400 -> 3, None, 1.0, its limit of 90 minutes is used up
+minutes=0.5 / seconds=10 -> 3, None, 20.0,
+usd=1 minutes=1 / usd=3 seconds=99 -> 3, 0.01, 1.0, its limit of $1.00 is spent
+"""
 
 
-# One line a case: the task's limits and what was taken; its attempts, what is left of
-# dollars and seconds, and whether it is spent.
-@pytest.mark.parametrize(("own", "taken", "attempts", "left", "over"), [
-    ({}, {"usd": 9.0, "seconds": 1e6}, 3, (None, NONE), ""),
-    ({"attempts": 2}, {}, 2, (None, NONE), ""),
-    ({"attempts": 9}, {}, 3, (None, NONE), ""),  # the smaller of both
-    ({"usd": 2}, {"usd": 0.5}, 3, (1.5, NONE), ""),
-    ({"usd": 2}, {"usd": 2.0}, 3, (0.01, NONE), "its limit of $2.00 is spent"),
-    ({"minutes": 90}, {"seconds": 5399.9}, 3, (None, 1.0), ""),
-    ({"minutes": 90}, {"seconds": 5400.0}, 3, (None, 1.0), "its limit of 90 minutes is used up"),
-    ({"minutes": 0.5}, {"seconds": 10.0}, 3, (None, 20.0), ""),
-    ({"usd": 1, "minutes": 1}, {"usd": 3.0, "seconds": 99.0}, 3, (0.01, 1.0), "its limit of $1.00 is spent"),
-])  # fmt: skip
-def test_limits_of_a_task(
-    own: dict[str, Any],
-    taken: dict[str, Any],
-    attempts: int,
-    left: tuple[Any, float],
-    over: str,
-) -> None:
+@pytest.mark.parametrize(("said", "wanted"), rows(OF_A_TASK))
+def test_limits_of_a_task(said: str, wanted: str) -> None:
+    own, taken = map(fields, said.split(" / "))
     task, since = Task("T1", "x", 0, {}, limits=TaskLimits(**own)), Spent(**taken)
-    assert attempts_at(Limits(), task) == attempts
-    share = share_of(task, TaskHistory(since=since))
-    assert (share.usd, share.seconds) == left
-    assert spent_by(task, since) == over
+    left = share_of(task, TaskHistory(since=since))
+    found = f"{attempts_at(Limits(), task)}, {left.usd}, {left.seconds}"
+    assert f"{found}, {spent_by(task, since)}".rstrip() == wanted
 
 
 @pytest.mark.parametrize(("one", "other", "wanted"), [
@@ -115,55 +122,50 @@ def test_the_smaller_of_task_and_run_holds(
     assert one.within(other) == wanted
 
 
-@pytest.mark.parametrize(("limits", "wanted"), [
-    (Limits(), False), (Limits(usd=1), True), (Limits(budget_usd=1), True),
-    (Limits(tokens=1, budget_tokens=1), False),
-])  # fmt: skip
-def test_limits_in_dollars(limits: Limits, wanted: bool) -> None:
-    assert limits.in_dollars is wanted
+@pytest.mark.parametrize("said", ["usd=1", "budget_usd=1", "tokens=1 budget_tokens=1"])
+def test_limits_in_dollars(said: str) -> None:
+    assert Limits(**fields(said)).in_dollars is ("usd" in said)
+    assert not Limits().in_dollars
 
 
-# One line a case: the limits, what was used, for how many seconds; the stop's word and
-# a fragment.
-@pytest.mark.parametrize(("limits", "used", "seconds", "word", "fragment"), [
-    (Limits(), {}, 0, None, ""),
-    (Limits(iterations=3), {"run_iterations": 2}, 0, None, ""),
-    (Limits(iterations=3), {"run_iterations": 3}, 0, "limit", "3 iterations"),
-    (Limits(iterations=3), {"iteration": 99}, 0, None, ""),  # earlier runs do not count
-    (Limits(hours=1), {}, 3599.9, None, ""),
-    (Limits(hours=1), {}, 3600, "limit", "1 hours"),
-    (Limits(hours=0.5), {}, 1800, "limit", "0.5 hours"),
-    (Limits(until=NOW + 1), {}, 0, None, ""),
-    (Limits(until=NOW), {}, 0, "limit", "--until"),
-    (Limits(usd=1), {"run_usd": 0.99}, 0, None, ""),
-    (Limits(usd=1), {"run_usd": 1.0}, 0, "limit", "$1.00 for this run"),
-    (Limits(usd=1), {"usd": 50.0}, 0, None, ""),
-    (Limits(tokens=10), {"run_tokens": Tokens(4, 5)}, 0, None, ""),
-    (Limits(tokens=10), {"run_tokens": Tokens(4, 6)}, 0, "limit", "10 tokens for this run"),
-    (Limits(tokens=10), {"tokens": Tokens(50, 50, 50)}, 0, None, ""),
-    (Limits(budget_usd=5), {"usd": 4.99}, 0, None, ""),
-    (Limits(budget_usd=5), {"usd": 5.0}, 0, "budget", "raise budget.usd in prd.json"),
-    # cached is a part of input
-    (Limits(budget_tokens=10), {"tokens": Tokens(4, 5, 4)}, 0, None, ""),
-    (Limits(budget_tokens=10), {"tokens": Tokens(4, 6, 0)}, 0, "budget", "raise budget.tokens in"),
-    (Limits(usd=1, budget_usd=5), {"run_usd": 1.0, "usd": 5.0}, 0, "budget", "budget in dollars is spent"),
-    (Limits(), {"run_blocked_in_a_row": 2}, 0, None, ""),
-    (Limits(), {"run_blocked_in_a_row": 3}, 0, "stuck", "3 tasks blocked in a row"),
-    (Limits(), {"run_blocked_in_a_row": 5, "run_passed": 1}, 0, None, ""),
-    (Limits(), {"run_blocked_in_a_row": 6, "run_passed": 1}, 0, "stuck", "6 tasks blocked in a row"),
-])  # fmt: skip
-def test_spent(
-    limits: Limits,
-    used: dict[str, Any],
-    seconds: float,
-    word: str | None,
-    fragment: str,
-) -> None:
-    stop = spent(limits, history(**used), seconds, NOW)
-    assert (stop.word if stop else None) == word
-    if stop:
-        assert fragment in stop.reason
-        assert stop.exit is (Exit.PERSON if word in ("stuck", "budget") else Exit.LEFT)
+# The limits, what was used, and for how many seconds; the stop's word, and a part of
+# its reason.
+SPENT = f"""
+- / - / 0 ->
+iterations=3 / run.iterations=2 / 0 ->
+iterations=3 / run.iterations=3 / 0 -> limit: 3 iterations
+iterations=3 / iteration=99 / 0 ->
+hours=1 / - / 3599.9 ->
+hours=1 / - / 3600 -> limit: 1 hours
+hours=0.5 / - / 1800 -> limit: 0.5 hours
+until={NOW + 1} / - / 0 ->
+until={NOW} / - / 0 -> limit: --until
+usd=1 / run.usd=0.99 usd=50 / 0 ->
+usd=1 / run.usd=1 / 0 -> limit: $1.00 for this run
+tokens=10 / run.tokens=[4,5] tokens=[50,50,50] / 0 ->
+tokens=10 / run.tokens=[4,6] / 0 -> limit: 10 tokens for this run
+budget_usd=5 / usd=4.99 / 0 ->
+budget_usd=5 / usd=5 / 0 -> budget: raise budget.usd in prd.json
+budget_tokens=10 / tokens=[4,5,4] / 0 ->
+budget_tokens=10 / tokens=[4,6,0] / 0 -> budget: raise budget.tokens in
+usd=1 budget_usd=5 / run.usd=1 usd=5 / 0 -> budget: budget in dollars is spent
+- / run.blocked_in_a_row=2 / 0 ->
+- / run.blocked_in_a_row=3 / 0 -> stuck: 3 tasks blocked in a row
+- / run.blocked_in_a_row=5 run.passed=1 / 0 ->
+- / run.blocked_in_a_row=6 run.passed=1 / 0 -> stuck: 6 tasks blocked in a row
+"""
+
+
+@pytest.mark.parametrize(("said", "wanted"), rows(SPENT))
+def test_spent(said: str, wanted: str) -> None:
+    limits, used, seconds = said.split(" / ")
+    stop = spent(Limits(**fields(limits)), history(used), float(seconds), NOW)
+    if stop is None:
+        assert not wanted
+        return
+    word, _, reason = wanted.partition(": ")
+    assert stop.word == word and reason in stop.reason
+    assert stop.exit is (Exit.PERSON if word in ("stuck", "budget") else Exit.LEFT)
 
 
 @pytest.mark.parametrize(("limits", "gone", "wanted"), [
@@ -174,20 +176,6 @@ def test_spent(
 ])  # fmt: skip
 def test_run_deadline(limits: Limits, gone: float, wanted: float) -> None:
     assert run_deadline(limits, gone, NOW) == wanted
-
-
-@pytest.mark.parametrize(("limits", "used", "wanted"), [
-    (Limits(), {"usd": 5.0, "run_usd": 5.0}, None),
-    (Limits(usd=3), {"usd": 50.0, "run_usd": 1.0}, 2.0),
-    (Limits(budget_usd=60), {"usd": 50.0, "run_usd": 1.0}, 10.0),
-    (Limits(usd=3, budget_usd=51), {"usd": 50.0, "run_usd": 1.0}, 1.0),
-    # nothing is left, and 0 could mean no limit
-    (Limits(usd=1), {"run_usd": 1.5}, 0.01),
-])  # fmt: skip
-def test_what_is_left_of_dollars(
-    limits: Limits, used: dict[str, Any], wanted: float | None
-) -> None:
-    assert share(limits, history(**used), [], 1) == Share(usd=wanted)
 
 
 @pytest.mark.parametrize(("away", "limits", "wanted"), [
@@ -234,11 +222,12 @@ def test_plans_that_wait_for_one_reset_do_not_wake_in_one_second() -> None:
     assert len({int(at) for at in found if isinstance(at, float)}) > 1
 
 
+# ---------------------------------------------------------------- clocks
+
+
 @pytest.fixture(
     params=[
-        "UTC0",
-        "CET-1CEST,M3.5.0,M10.5.0/3",
-        "NST3:30NDT,M3.2.0,M11.1.0",
+        *("UTC0", "CET-1CEST,M3.5.0,M10.5.0/3", "NST3:30NDT,M3.2.0,M11.1.0"),
         "NZST-12NZDT,M9.5.0,M4.1.0/3",
     ]
 )
@@ -252,17 +241,22 @@ def zone(
     time.tzset()
 
 
-@pytest.mark.parametrize(("now", "clock", "wanted"), [
-    ("2026-11-21 22:00", "07:00", "2026-11-22 07:00"),
-    ("2026-11-21 06:59", "07:00", "2026-11-21 07:00"),
-    ("2026-11-21 07:00", "07:00", "2026-11-22 07:00"),
-    ("2026-12-31 23:59", "00:00", "2027-01-01 00:00"),
-    ("2026-02-28 12:00", "7:05", "2026-03-01 07:05"),
-    # the night in which Berlin's clocks go forward
-    ("2026-03-28 23:00", "07:00", "2026-03-29 07:00"),
-    ("2026-10-24 23:00", "07:00", "2026-10-25 07:00"),  # and back
-])  # fmt: skip
-def test_next_time(zone: str, now: str, clock: str, wanted: str) -> None:
+# Now, what the clock must show, and when that is; there are the nights in which Berlin's
+# clocks go forward and back.
+CLOCKS = """
+2026-11-21 22:00, 07:00 -> 2026-11-22 07:00
+2026-11-21 06:59, 07:00 -> 2026-11-21 07:00
+2026-11-21 07:00, 07:00 -> 2026-11-22 07:00
+2026-12-31 23:59, 00:00 -> 2027-01-01 00:00
+2026-02-28 12:00, 7:05 -> 2026-03-01 07:05
+2026-03-28 23:00, 07:00 -> 2026-03-29 07:00
+2026-10-24 23:00, 07:00 -> 2026-10-25 07:00
+"""
+
+
+@pytest.mark.parametrize(("said", "wanted"), rows(CLOCKS))
+def test_next_time(zone: str, said: str, wanted: str) -> None:
+    now, clock = said.split(", ")
     at = next_time(clock, time.mktime(time.strptime(now, "%Y-%m-%d %H:%M")))
     assert time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) == wanted
 
@@ -271,44 +265,57 @@ def test_next_time(zone: str, now: str, clock: str, wanted: str) -> None:
     "clock", ["", "7", "24:00", "07:60", "7am", "07:00:00", "tomorrow", "-1:00"]
 )
 def test_no_time(clock: str) -> None:
-    with pytest.raises(
-        BadInput, match=r"--until: expected a time such as 07:00, found "
-    ):
+    wanted = "--until: expected a time such as 07:00, found "
+    with pytest.raises(BadInput, match=wanted):
         next_time(clock, NOW)
 
 
-@pytest.mark.parametrize(("left", "largest", "given", "jobs", "wanted"), [
-    # nobody knows what an attempt takes: the first one is alone
-    (8.0, 0.0, [], 4, 8.0),
-    (8.0, 0.0, [8.0], 4, None),
-    (8.0, 1.0, [], 4, 2.0),
-    (8.0, 1.0, [2.0], 4, 2.0),
-    (8.0, 1.0, [2.0, 2.0, 2.0], 4, 2.0),
-    (8.0, 1.0, [2.0, 2.0, 2.0, 2.0], 4, None),
-    (5.0, 2.0, [], 4, 2.5),  # it pays for two
-    (5.0, 2.0, [2.5], 4, 2.5),
-    (5.0, 2.0, [2.5, 2.5], 4, None),
-    (1.0, 2.0, [], 4, 1.0),  # not even for one, but nobody else needs it
-    (1.0, 2.0, [1.0], 4, None),
-    (8.0, 1.0, [8.0], 4, None),
-    (-1.0, 2.0, [0.5], 4, None),
-    (-1.0, 2.0, [], 4, 0.01),
-])  # fmt: skip
+# ---------------------------------------------------------------- shares
+
+# Dollars that are left, the dearest attempt so far, the shares of those under way; and
+# the share of the next one, of four jobs.
+SHARES = """
+8 0 -> 8.0
+8 0 8 -> None
+8 1 -> 2.0
+8 1 2 -> 2.0
+8 1 2 2 2 -> 2.0
+8 1 2 2 2 2 -> None
+5 2 -> 2.5
+5 2 2.5 -> 2.5
+5 2 2.5 2.5 -> None
+1 2 -> 1.0
+1 2 1 -> None
+8 1 8 -> None
+-1 2 0.5 -> None
+-1 2 -> 0.01
+"""
+
+
+@pytest.mark.parametrize(("said", "wanted"), rows(SHARES))
 def test_the_share_of_each_worker_and_never_more_than_is_left(
-    left: float, largest: float, given: list[float], jobs: int, wanted: float | None
+    said: str, wanted: str
 ) -> None:
-    known = history(usd=10.0, run_usd=10.0, largest=Spent(usd=largest))
-    found = share(
-        Limits(usd=10.0 + left), known, [Share(usd=one) for one in given], jobs
-    )
-    assert (found and found.usd) == wanted
-    assert found is None or sum(given) + (found.usd or 0.0) <= max(left, 0.01)
+    left, largest, *given = map(float, said.split())
+    known = history("usd=10 run.usd=10")
+    known.largest.usd = largest
+    shares = [Share(usd=one) for one in given]
+    found = share(Limits(usd=10.0 + left), known, shares, 4)
+    assert str(found and found.usd) == wanted
+    if found and found.usd:
+        assert sum(given) + found.usd <= max(left, 0.01)
+
+
+def test_what_is_left_is_the_smaller_of_run_and_budget() -> None:
+    known = history("usd=50 run.usd=1")
+    assert share(Limits(), known, [], 1) == Share()
+    assert share(Limits(budget_usd=60), known, [], 1) == Share(usd=10.0)
+    assert share(Limits(usd=3, budget_usd=51), known, [], 1) == Share(usd=1.0)
 
 
 def test_tokens_are_shared_like_dollars() -> None:
-    known = history(largest=Spent(tokens=Tokens(100, 20)))
+    known = History(largest=Spent(tokens=Tokens(100, 20)))
+    both = Limits(tokens=800, usd=5)
     assert share(Limits(tokens=800), known, [], 4) == Share(tokens=200)
-    assert share(Limits(tokens=800, usd=5), known, [], 4) == Share(usd=5.0, tokens=200)
-    assert (
-        share(Limits(tokens=800, usd=5), known, [Share(usd=5.0, tokens=200)], 4) is None
-    )
+    assert share(both, known, [], 4) == Share(usd=5.0, tokens=200)
+    assert share(both, known, [Share(usd=5.0, tokens=200)], 4) is None
