@@ -85,6 +85,8 @@ def remove_strays(places: Path) -> list[str]:
     tools look for modules and settings; a line for each. A folder that RALPH_PLACES
     names can be a person's."""
     strays = []
+    if Path(os.path.realpath(places)) != places or not places.is_dir():
+        return []  # an agent replaced it, and what is there can be a person's
     for path in places.iterdir():
         half_written = path.name.endswith(files.TEMPORARY)
         if not (path.name == NOTE or half_written or PLACE.fullmatch(path.name)):

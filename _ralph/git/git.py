@@ -28,6 +28,8 @@ _HURRY = 5.0
 """Seconds that a call under way has left once ralph must stop."""
 _LOOK = 0.1
 """Seconds after which a call under way asks whether ralph must stop."""
+_REMEMBERED = 8
+"""How many differences of trees are remembered."""
 _SETTINGS = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -251,6 +253,8 @@ class Git:
         if pair not in self._differences:
             words = ["diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames"]
             words += ["--ignore-submodules=none", before, after]
+            if len(self._differences) > _REMEMBERED:
+                self._differences.clear()
             self._differences[pair] = _difference(self.names(*words, timeout=BULK))
         return self._differences[pair]
 

@@ -83,17 +83,19 @@ def _names_places(checkout: Checkout, name: str) -> bool:
     return places in (files.read_regular(checkout.root / name, _LOOKED_AT) or b"")
 
 
-def leads_nowhere(checkout: Checkout, work: Changed) -> list[str]:
-    """Why the work would be green on this machine alone, a line for each: a file that
-    has a new line with the path of a place, and a link that is absolute or leads out of
-    the checkout."""
+def leads_nowhere(checkout: Checkout, changed: Changed, work: Changed) -> list[str]:
+    """Why what was `changed` would be green on this machine alone, a line for each: a
+    file that has a new line with the path of a place, and a link that is absolute or
+    leads out of the checkout. In the files that are new in `work`, `litter` has looked
+    for such lines."""
     found = []
-    for name, (base, new) in work.items():
+    for name, (base, new) in changed.items():
         shown = text.one_line(name)
+        is_looked_at = name in work and not work[name][0].exists
         if new.is_link and _leads_out(checkout.root, name):
             what = "is a link that is absolute or leads out of the checkout"
             found.append(f"{shown} {what}: in a clone it leads nowhere")
-        elif new.is_file and _names_places(checkout, name):
+        elif new.is_file and not is_looked_at and _names_places(checkout, name):
             before = b""
             if base.is_file:
                 before = os.fsencode(checkout.git("cat-file", "blob", base.blob))

@@ -169,7 +169,7 @@ def second_snapshot(
         changes=difference.size,
         restored=restored,
         protected=protected,
-        naming=leads_nowhere(place, difference.entries),
+        naming=leads_nowhere(place, difference.entries, kept),
         notices=notices,
         said=text.redact(handoff.decode("utf-8", "replace")),
     )

@@ -107,3 +107,15 @@ def test_an_agent_that_works_at_home_by_its_path_is_named(
     named = [one for one in verdict.get("notices", []) if "absolute paths" in one]
     said = f"it changed nothing, and a.txt changed in {repo.path} meanwhile"
     assert [one.startswith(said) for one in named] == [] if changed else [True]
+
+
+def test_a_folder_of_checkouts_that_an_agent_replaced_is_not_cleared(
+    repo: Repo,
+) -> None:
+    (repo.outside / "mine").mkdir()
+    (repo.outside / "mine/precious").write_text("theirs")
+    repo.plan(GREEN, limits={"attempts": 1})
+    deed = "folder = os.path.dirname(os.getcwd())\nos.rename(folder, folder + '-old')\nos.symlink(OUT / 'mine', folder)\n"
+    code, _, said = repo.run(repo.agent(GOOD + deed))
+    assert (repo.outside / "mine/precious").read_text() == "theirs", said
+    assert code == 4
