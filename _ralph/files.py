@@ -133,7 +133,8 @@ def _give_to_owner(fd: int, of: Path) -> None:
     """Give a new file to the owner of what is there: in a container, root may work in a
     folder of somebody else's."""
     about = of.stat()
-    with contextlib.suppress(PermissionError):  # root may, and a member of the group
+    # Root may, and a member of the group; EINVAL where the owner has no name here.
+    with contextlib.suppress(OSError):
         os.fchown(fd, about.st_uid, about.st_gid)
 
 
