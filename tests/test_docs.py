@@ -119,7 +119,7 @@ and nothing else. Hooks and checks run there -> test_what_a_check_leaves_anywher
 one candidate at a time -> test_who_enters_the_room_is_alone_and_reads_what_others_left
 
 # concepts: when a task passes
-even after one has failed -> test_a_program_goes_on_where_it_ended_on_the_same_files
+even after one has failed -> test_checks_run_in_one_order_even_after_one_has_failed
 Such a pass is weak -> test_a_pass_without_a_check_that_went_from_red_to_green_is_weak
 needs the first kind -> test_a_flaky_check_and_a_change_of_a_dead_agent_are_no_pass
 is flaky: it is named, and is no evidence -> test_a_check_that_turns_green_by_itself_passes_nothing
@@ -168,14 +168,14 @@ are restored from the branch -> test_protected_files_are_put_back_as_an_edit_of_
 is marked (changed tests) -> test_settings_that_only_pretend_to_run_tests_are_marked
 
 # setup
-It runs only in a new checkout -> test_setup_runs_once_for_each_tree_that_a_place_gets_and_with_when_once_for_each_of_its_files
+It runs only in a new checkout -> test_how_often_setup_runs_in_a_night_of_four_tasks
 exit 2, before an agent is paid -> test_red_at_the_start_no_agent_is_paid
 ralph waits and tries again -> test_red_later_on_the_branch_s_own_files_it_is_waited_for
 names the checkout -> test_a_value_that_names_home_names_the_place
 A .venv that setup made is active -> test_what_setup_made_is_active
 but never what an agent changed without an allow -> test_bytes_that_an_agent_changed_are_never_trusted
 Without your own mise trust -> test_what_home_does_not_trust_no_place_trusts
-Checkouts share nothing -> test_places_share_no_cache_of_installed_files_and_no_build_folder
+Checkouts share nothing -> test_what_a_variable_is_in_a_place
 would test your files instead of the work -> test_what_leads_home_is_refused_by_both
 a path or a module that only your working tree has -> test_what_a_red_check_misses_and_home_has
 is a small number that no other checkout -> test_a_place_has_a_name_and_a_small_number

@@ -94,6 +94,18 @@ def test_a_check_that_starts_and_stops_its_own_server(repo: Repo) -> None:
 # ---------------------------------------------------------------- docs/concepts.md
 
 
+def test_checks_run_in_one_order_even_after_one_has_failed(repo: Repo) -> None:
+    log = repo.outside / "log"
+    first = f"echo first >> {log}; test -f never"
+    second = f"echo second >> {log}; test -f T1.txt"
+    plan = f"echo plan >> {log}"
+    repo.plan({"checks": [first, second]}, checks=[plan], setup=f"echo setup >> {log}")
+    repo.commit("plan")
+    assert repo.run(repo.agent(WORK), "--once")[0] == 3
+    ran = log.read_text().split()
+    assert ran[-4:] == ["setup", "plan", "first", "second"]
+
+
 def test_the_refs_that_keep_work_and_the_way_back(repo: Repo) -> None:
     """After a failed attempt its files, which had not to wait for the room; once the
     task is blocked a commit, which can be brought back."""
