@@ -22,6 +22,7 @@ from _ralph.loop.start import look
 from _ralph.model import Check, CheckResult
 from _ralph.process.process import Control
 from _ralph.show.live import Terminal
+from _ralph.show.status import last_lines
 from _ralph.state import layout, lock
 from _ralph.state.options import Options
 from _ralph.state.records import Landed
@@ -48,8 +49,8 @@ def land_branches(
             require_branch(onto, name)
             if name != own and not told:
                 again = f"ralph land {name} --prd FILE"
-                lands = f"{loop.paths.prd.name} lands on {own}, and not on {name}"
-                raise BadInput(f"{lands}; name the plan of that: {again}")
+                plan = f"the branch of {loop.paths.prd.name} is {own}"
+                raise BadInput(f"{plan}; for {name}, name its plan: {again}")
             wanted.append((name, prd))
     view = Terminal()
 
@@ -63,12 +64,11 @@ def standing() -> Branch:
     """The branch that is checked out here. BadInput if there is none to land on."""
     here = git_places(Path.cwd())
     if here is None:
-        raise BadInput(
-            "there is no git repository here; cd to the working tree whose branch should move"
-        )
+        cd = "cd to the working tree that should get the work"
+        raise BadInput(f"there is no git repository here; {cd}")
     git = Git.at(here[0])
     onto = Branch(git, current_branch(git), "")
-    switch = "switch to the branch to land on: git switch BRANCH"
+    switch = "switch to the branch that should get the work: git switch BRANCH"
     if not onto.name:
         raise BadInput(f"no branch is checked out here, HEAD is detached; {switch}")
     if not onto.tip():
@@ -81,12 +81,11 @@ def standing() -> Branch:
 def require_branch(onto: Branch, name: str) -> None:
     """BadInput where there is no such branch, or it is the current one."""
     if name == onto.name:
-        raise BadInput(
-            f"{name} is the current branch already; switch to the branch that it should land on"
-        )
+        switch = "switch to the branch that should get it: git switch BRANCH"
+        raise BadInput(f"{name} is the current branch; {switch}")
     if not Branch(onto.git, name, "").tip():
         raise BadInput(
-            f"there is no branch {name}; `ralph status` says where a plan's work lands"
+            f"there is no branch {name}; `ralph status` names a plan's branch"
         )
 
 
@@ -186,7 +185,7 @@ def _fast_forward(onto: Branch, commit: str, tip: str) -> bool:
     if full := no_space(onto.git.common, "merge", done.error):
         raise full
     said = text.one_line(done.error, 400)
-    raise NeedsPerson(f"git says: {said}; commit or move what is in the way")
+    raise NeedsPerson(f"your uncommitted edits are in the way: {said}")
 
 
 def _require_green(
@@ -209,7 +208,10 @@ def _require_green(
     red = [one for one in _results(loop, name, commit, checks) if not one.ok]
     if not red:
         return checks
-    before = {one.command: one for one in _results(loop, name, tip, checks)}
+    label = f"{loop.branch.name} without it: "
+    before = {}
+    for one in _results(loop, name, tip, checks, label):
+        before[one.command] = one
     new = []
     for result in red:
         if result.command in before:
@@ -217,10 +219,12 @@ def _require_green(
         if not result.ok:
             new.append(result)
     if new:
+        for line in last_lines(new[0].tail):
+            loop.view.line(line, "  ")
         names = text.few([f"{result.name} {result.outcome}" for result in new])
-        raise NeedsPerson(f"{names}; its output is in {new[0].log}")
+        raise NeedsPerson(f"{names}; all that it printed is in {new[0].log}")
     names = text.few([result.name for result in red])
-    loop.view.line(f"! red, as on {loop.branch.name} before: {names}", "  ", "yellow")
+    loop.view.line(f"! red before, too: {names}", "  ", "yellow")
     return checks
 
 
@@ -235,14 +239,14 @@ def _against(before: CheckResult, now: CheckResult) -> CheckResult:
 
 
 def _results(
-    loop: Loop, name: str, commit: str, checks: list[Check]
+    loop: Loop, name: str, commit: str, checks: list[Check], label: str = ""
 ) -> list[CheckResult]:
-    """What the checks say of a commit, in a new checkout of it. NeedsPerson if `setup`
-    is red."""
+    """What the checks say of a commit, in a new checkout of it; their lines begin with
+    `label`. NeedsPerson if `setup` is red."""
     log = f"land-{text.slug(name)}"
     folder = loop.paths.landing
     try:
-        checked = run_checks(loop.places, folder, Job(commit, checks, log))
+        checked = run_checks(loop.places, folder, Job(commit, checks, log, label))
     finally:
         Room.at(loop.places, folder).place.remove()
     loop.view.lines(require_setup(checked).notices)

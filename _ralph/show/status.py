@@ -202,14 +202,20 @@ def _rows(known: Summary) -> list[TaskFacts]:
 
 
 def _failure(row: TaskFacts) -> list[str]:
-    """Of the red check of a task that has not passed, the last eight lines that it
-    printed, and where all of it is."""
+    """Of the red check of a task that has not passed, its last lines and its log."""
     last = row.known.last
     if row.task.passed or last is None or not last.failure.log:
         return []
-    printed = text.redact(text.clean(last.failure.tail)).splitlines()
-    whole = [text.one_line(line) for line in printed if line.strip()]
-    return [*(f"| {line}" for line in whole[-_LINES:]), f"all: {last.failure.log}"]
+    return [*last_lines(last.failure.tail), f"all: {last.failure.log}"]
+
+
+def last_lines(printed: str) -> list[str]:
+    """The last eight lines of what a check printed."""
+    found = []
+    for line in text.redact(text.clean(printed)).splitlines():
+        if line.strip():
+            found.append(f"| {text.one_line(line)}")
+    return found[-_LINES:]
 
 
 def _worker_words(worker: Worker) -> str:

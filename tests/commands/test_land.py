@@ -4,7 +4,7 @@ it was."""
 from __future__ import annotations
 
 import json
-import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,13 +77,11 @@ def test_several_branches_land_in_turn_and_again_is_done(two: Repo) -> None:
     code, said = land(two, *plans("x", "y"))
     assert code == 0, said
     assert (two.read("x.txt"), two.read("y.txt")) == ("good", "good")
+    assert tip(two, "HEAD^1") == tip(two, "ralph/x"), "the very commit that was checked"
+    assert '"onto": "main"' in two.read("plans/x/progress.txt")
     assert two.git("log", "--first-parent", "--format=%s").splitlines() == [
         "Merge branch 'ralph/y'", "x: add x", "start",
     ]  # fmt: skip
-    assert (
-        two.git("log", "-1", "--format=%an <%ae>, %cn").strip()
-        == "Test <test@example.invalid>, Test"
-    )
     assert two.git("status", "--porcelain", "-uno") == ""
     assert tip(two, "HEAD^2") == tip(two, "ralph/y")
     assert "ralph/x landed on main" in said and "ralph/y landed on main" in said
@@ -91,15 +89,6 @@ def test_several_branches_land_in_turn_and_again_is_done(two: Repo) -> None:
     code, said = land(two, *plans("y", "x"))
     assert code == 0 and "ralph/x is in main already" in said and tip(two) == before
     assert nothing_runs_within(two, 0.5), still_running(two)
-
-
-def test_a_branch_of_which_main_is_a_part_lands_as_the_very_commit_that_was_checked(
-    repo: Repo,
-) -> None:
-    night(repo, "x")
-    assert land(repo, *plans("x"))[0] == 0
-    assert tip(repo) == tip(repo, "ralph/x")
-    assert repo.git("reflog", "-1", "--format=%gs").startswith("merge")
 
 
 def test_those_that_are_green_alone_and_red_together(repo: Repo) -> None:
@@ -134,16 +123,6 @@ def test_a_conflict_is_named_and_changes_nothing(two: Repo) -> None:
     assert two.read("y.txt") == "good" and tip(two, "HEAD^1") == before[0]
 
 
-def test_the_message_is_gits_own(two: Repo) -> None:
-    two.git("switch", "-q", "-c", "release")
-    assert land(two, *plans("x", "y"))[0] == 0
-    assert (
-        two.git("log", "-1", "--format=%B").strip()
-        == "Merge branch 'ralph/y' into release"
-    )
-    assert tip(two, "main") != tip(two, "release")
-
-
 def test_edits_of_the_person_are_kept(two: Repo) -> None:
     two.write("a.txt", "edited\n")
     two.write("staged.txt", "staged\n")
@@ -164,7 +143,9 @@ def test_edits_in_the_way_are_named_and_nothing_moves(repo: Repo, way: str) -> N
         repo.git("add", name)
     before = tip(repo), repo.git("status", "--porcelain"), repo.read("a.txt")
     code, said = land(repo, *plans("x"))
-    assert code == 4 and name in said and "commit or move what is in the way" in said
+    assert (
+        code == 4 and name in said and "your uncommitted edits are in the way" in said
+    )
     assert (tip(repo), repo.git("status", "--porcelain"), repo.read("a.txt")) == before
     assert repo.read(name) == "of a person\n"
 
@@ -195,17 +176,8 @@ def test_what_was_red_before_on_the_current_branch_is_named_and_lets_the_rest_la
     repo.git("commit", "-qm", "broken")
     code, said = land(repo, *plans("x"))
     assert code == 0 and repo.read("x.txt") == "good", said
-    assert "red, as on main before: test ! -e broken.txt" in said
-
-
-def test_a_landing_is_in_the_log_of_its_plan(two: Repo) -> None:
-    assert land(two, *plans("x"))[0] == 0
-    (found,) = [
-        line
-        for line in two.read("plans/x/progress.txt").splitlines()
-        if '"event": "land"' in line
-    ]
-    assert '"onto": "main"' in found and tip(two) in found
+    assert "! red before, too: test ! -e broken.txt" in said
+    assert "main without it: check test ! -e broken.txt: failed" in said
 
 
 def test_only_what_has_passed_and_still_means_something_is_checked(repo: Repo) -> None:
@@ -222,29 +194,6 @@ def test_only_what_has_passed_and_still_means_something_is_checked(repo: Repo) -
     code, said = land(repo)
     assert code == 0 and "ralph/p on main: 1 of 2 tasks passed" in said
     assert "check false" not in said and (repo.path / "T1.txt").exists()
-
-
-def test_setup_that_works_no_more_where_nothing_is_set_up_lets_nothing_land(
-    repo: Repo,
-) -> None:
-    """The clean room was set up before the work; a clone is set up after it. The run
-    says so, and so does land."""
-    repo.plan(
-        {"checks": ["test -f T1.txt"]},
-        {"checks": ["false"]},
-        setup={"run": "! ls | grep -q ^T1", "when": ["package.json"]},
-    )
-    code, summary, said = repo.run(
-        repo.agent("P(f'{task}.txt').touch()"), "--max-attempts", "1"
-    )
-    assert (code, summary["passed"]) == (4, 1), said
-    assert "in a fresh checkout setup failed" in summary["reason"]
-    before = repo.git("rev-parse", "main")
-    done = repo.ralph("land", "ralph/p")
-    assert (
-        done.returncode == 4 and "setup failed with exit 1" in done.stdout + done.stderr
-    )
-    assert repo.git("rev-parse", "main") == before
 
 
 def test_hooks_are_not_run(two: Repo) -> None:
@@ -277,7 +226,7 @@ REFUSED: dict[str, tuple[Callable[[Repo], object], str, str]] = {
     "HEAD is unborn": (lambda r: r.git("switch", "-q", "--orphan", "new"), X, "the branch new has no commit yet"),
     "no such branch": (lambda r: None, f"ralph/x ralph/no {X}", "there is no branch ralph/no"),
     "no name of a branch": (lambda r: None, f"ralph/x a..b {X}", "there is no branch a..b"),
-    "the current one": (lambda r: None, f"ralph/x main {X}", "main is the current branch already"),
+    "the current one": (lambda r: None, f"ralph/x main {X}", "main is the current branch"),
     "on ralph's own": (lambda r: r.git("switch", "-q", "ralph/y"), X, "the current branch ralph/y is ralph's own"),
     "branches of several plans": (lambda r: None, f"ralph/x {X} --prd plans/y/prd.json", "name branches of one plan, or several plans"),
     "no plan here": (lambda r: None, "", "prd.json; cd to your project, name its plan with --prd, or start one here: ralph init"),
@@ -298,7 +247,7 @@ def test_what_cannot_be_tried_is_one_clear_line(two: Repo, name: str) -> None:
 def test_outside_of_a_repository(two: Repo) -> None:
     two.path = two.outside
     assert land(two, "ralph/x", "--prd", "repo/plans/x/prd.json") == (
-        2, "ralph: there is no git repository here; cd to the working tree whose branch should move\n",
+        2, "ralph: there is no git repository here; cd to the working tree that should get the work\n",
     )  # fmt: skip
 
 
@@ -306,8 +255,8 @@ def test_a_branch_of_the_plan_is_named_or_its_plan(two: Repo) -> None:
     (two.path / "plans/x/prd.json").rename(two.path / "prd.json")
     (two.path / "plans/x/progress.txt").rename(two.path / "progress.txt")
     code, said = land(two, "ralph/y")
-    assert code == 2 and "prd.json lands on ralph/x, and not on ralph/y" in said
-    assert "name the plan of that: ralph land ralph/y --prd FILE" in said
+    assert code == 2 and "the branch of prd.json is ralph/x; for ralph/y" in said
+    assert "name its plan: ralph land ralph/y --prd FILE" in said
     assert land(two, "ralph/y", *plans("y"))[0] == 0
     assert land(two, "ralph/x")[0] == 0 and (two.path / "x.txt").exists()
 
@@ -389,49 +338,38 @@ def test_an_interrupt_leaves_all_as_it_was(repo: Repo) -> None:
     assert land(repo, *plans("x"))[0] == 0
 
 
-def driven(repo: Repo, at: int, how: str) -> int:
-    given: Any = {
-        "CRASH_COUNT": str(repo.outside / "count"),
-        "CRASH_AT": str(at),
-        "CRASH_HOW": how,
-    }
-    done = repo.ralph("land", *plans("y"), first="import tests.crash_driver", **given)
-    assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode
-
-
 def test_a_kill_at_any_call_leaves_the_old_state_or_the_new(
     two: Repo, tally: Callable[[str, int], None]
 ) -> None:
     """The person stands on main with edits; the second branch is a true merge."""
     assert land(two, *plans("x"))[0] == 0
     two.write("a.txt", "edited\n")
-    old, step = tip(two), int(os.environ.get("CRASH_STEP", "4"))
-    assert driven(two, 0, "count") == 0
+    old = tip(two)
+    count = two.outside / "count"
+
+    def driven(at: int, how: str) -> int:
+        two.env |= {"CRASH_COUNT": str(count), "CRASH_AT": str(at), "CRASH_HOW": how}
+        done = two.ralph("land", *plans("y"), first="import tests.crash_driver")
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.returncode
+
+    assert driven(0, "count") == 0
     calls = (two.outside / "count.calls").read_text().splitlines()
-    assert any("git merge" in call for call in calls) and any(
-        "git commit-tree" in call for call in calls
+    assert {"git merge", "git commit-tree"} <= set(
+        re.findall(r"git [\w-]+", str(calls))
     )
-    points = [
-        (at, how)
-        for at, call in enumerate(calls, 1)
-        for how in ("before", "after")
-        if "loop git" in call or at % step == 0
-    ]
-    points = sample(points, 3)
+    points = sample(
+        [(at, how) for at in range(1, len(calls)) for how in ("before", "after")], 3
+    )
     killed = 0
     for at, how in points:
         two.git("reset", "-q", "--keep", old)
-        (two.outside / "count").unlink()
-        killed += driven(two, at, how) == -signal.SIGKILL
+        count.unlink()
+        killed += driven(at, how) == -signal.SIGKILL
         assert nothing_runs_within(two, 5), (calls[at - 1], still_running(two))
-        assert two.git("status", "--porcelain", "-uno") == " M a.txt\n", calls[at - 1]
         assert (tip(two) == old) != (two.path / "y.txt").exists(), calls[at - 1]
         code, said = land(two, *plans("y"))
-        assert code == 0 and tip(two) != old and two.read("y.txt") == "good", (
-            calls[at - 1],
-            said,
-        )
+        assert code == 0 and two.read("y.txt") == "good", (calls[at - 1], said)
         assert two.git("status", "--porcelain", "-uno") == " M a.txt\n", calls[at - 1]
     assert killed > 0.8 * len(points)  # a run after a kill makes a call more or less
     tally("kills of `ralph land`", killed)
