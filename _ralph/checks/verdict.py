@@ -48,14 +48,15 @@ class Case:
 class Decision:
     """What ralph says of an attempt. `weak`: nothing turned green for it. `beside`: the
     plan's checks that are red and do not bind. `flaky`: checks and tests that were red
-    and green on the same files. `denied`: the agent was denied what it needed, and did
-    nothing."""
+    and green on the same files. `not_run`: lines that name tests which guarded, and do
+    not run. `denied`: the agent was denied what it needed, and did nothing."""
 
     verdict: Verdict
     reason: str = ""
     weak: bool = False
     beside: list[str] = field(default_factory=list)
     flaky: list[str] = field(default_factory=list)
+    not_run: list[str] = field(default_factory=list)
     denied: bool = False
     notices: list[str] = field(default_factory=list)
 
@@ -96,19 +97,20 @@ def decide(case: Case) -> Decision:
         lost += tests.names(Kind.LOST)
         unloaded += tests.uncollected
     notices += [f"flaky, red and green on the same files: {name}" for name in flaky]
+    not_run = []
     if lost:
         gone = text.count(len(lost), "test")
-        notices.append(
-            f"{gone} green on an earlier commit, and not run: {text.few(lost)}"
-        )
+        names = text.few(lost)
+        not_run.append(f"{gone} green on an earlier commit, and not run: {names}")
     if unloaded:
-        notices.append(f"cannot be loaded, and tests nothing: {text.few(unloaded)}")
+        not_run.append(f"cannot be loaded, and tests nothing: {text.few(unloaded)}")
+    notices += not_run
     if case.evidence and not passed:
         ignored = "is ignored by git and not part of the work"
         notices += [f"{name} {ignored}" for name in case.ignored[:6]]
-    weak = passed and bool(lost or unloaded or not proof)
+    weak = passed and bool(not_run or not proof)
     denied = bool(case.result.denials) and not (passed or case.changed)
-    return Decision(verdict, reason, weak, beside, flaky, denied, notices)
+    return Decision(verdict, reason, weak, beside, flaky, not_run, denied, notices)
 
 
 def _verdict(case: Case) -> tuple[Verdict, str]:

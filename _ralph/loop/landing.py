@@ -237,6 +237,7 @@ def record_of(
         **vars(examined.spent),
         weak=decision.weak,
         beside=decision.beside,
+        not_run=decision.not_run,
         denied=decision.denied,
         flaky=decision.flaky,
         tests=first_lines(examined.tests),

@@ -89,6 +89,7 @@ class TaskHistory(Spent):
     holds: bool = False  # nothing took the pass away since
     weak: bool = False
     beside: list[str] = field(default_factory=list)  # checks that were red beside it
+    not_run: list[str] = field(default_factory=list)  # lines: tests that did not run
     tests: list[str] = field(
         default_factory=list
     )  # those that were there before, and that it changed
@@ -144,6 +145,7 @@ class TaskHistory(Spent):
         self.holds = True
         self.weak = record.weak
         self.beside = record.beside
+        self.not_run = record.not_run
         self.tests = record.tests
 
 

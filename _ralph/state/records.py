@@ -105,6 +105,7 @@ class AttemptEnded(Spent, Work, OfTask, event="verdict"):
     denials: list[str] = field(default_factory=list)
     uncounted: bool = False  # no agent had started, or a person stopped it
     beside: list[str] = field(default_factory=list)  # checks that are red beside a pass
+    not_run: list[str] = field(default_factory=list)  # lines: tests that guard no more
     task_before: str = ""  # the digest of the task's entry in prd.json at that time
 
 

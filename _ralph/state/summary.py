@@ -238,6 +238,8 @@ def _warnings(task: Task, known: TaskHistory, reason: str, attempts: int) -> lis
         warnings.append(reason)
     if task.is_blocked and known.parked:
         warnings.append(f"its work: git show {known.parked}")
+    if task.passed:
+        warnings += known.not_run
     if known.flaky:
         warnings.append(f"flaky: {text.few(known.flaky)}")
     if known.question and not task.passed and known.question not in reason:

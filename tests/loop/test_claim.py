@@ -31,7 +31,6 @@ from _ralph.state.records import AttemptBegan, AttemptEnded, RunBegan
 from tests.conftest import Repo
 from tests.git.support import head, listing
 from tests.git.test_branch import work_on
-from tests.scripts import plan, speaker
 
 Opened = Callable[..., Loop]
 TWO = ({"checks": ["test -f work.txt"]}, {"checks": ["true"]})
@@ -159,31 +158,6 @@ def test_with_a_task_that_is_asked_for_no_other_is_worked(
     assert waiting_tasks(opened(task="T2")) == []
 
 
-def test_all_shares_together_are_never_more_than_is_left(
-    repo: Repo, opened: Opened
-) -> None:
-    """While no price is known, one attempt runs alone; then there are as many parts as
-    it pays for."""
-    plan(repo, *[{"checks": ["true"]}] * 4)
-    say = speaker(repo, "pass")
-    loop = opened(agent=(say,), limits={"jobs": 4, "usd": 10.0})
-    first = claimed(loop)
-    assert first.share.usd == 10.0
-    assert loop.history.open_starts[1].share_usd == 10.0
-    loop.number = 2
-    assert next_task(loop) is None
-    ends(loop, "T1", Verdict.FAILED, command=say, usd=3.0)
-    shares = []
-    for number in (1, 2, 3, 4):
-        loop.number = number
-        task = next_task(loop)
-        if task:
-            begun = begin(loop, task)
-            assert begun
-            shares.append(begun.share.usd)
-    assert shares == [3.5, 3.5]
-
-
 # ---------------------------------------------------------------- what it begins with
 
 
@@ -214,16 +188,6 @@ def test_an_attempt_begins_with_its_record_and_at_the_tip(
     said = (start["task"], start["command"], start["base"], start["run"], start["id"])
     assert said == ("T1", "sh", begun.base, "id", begun.id)
     assert [*loop.history.open_starts] == [1]
-
-
-def test_two_loops_do_not_claim_one_task(repo: Repo, opened: Opened) -> None:
-    repo.plan(*TWO, agent="sh")
-    first, second = opened(1), opened(2)
-    task = next_task(second)
-    assert task
-    claimed(first)
-    assert begin(second, task) is None
-    assert claimed(second).task.id == "T2"
 
 
 @pytest.mark.parametrize(

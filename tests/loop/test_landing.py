@@ -105,13 +105,6 @@ def test_a_kill_between_log_and_plan_never_looks_like_a_person_s_hand(
     assert order == ["log" if gives else "plan"]
 
 
-def test_any_id_lands(repo: Repo, loop: Loop) -> None:
-    task = Task("\0\ud83d", "\0", 0, {})
-    commit = work_on(repo, head(repo))
-    assert advance(loop, examined(loop, task, Verdict.PASSED, commit))
-    assert loop.branch.tip() == commit
-
-
 # ---------------------------------------------------------------- marks
 
 
@@ -176,16 +169,6 @@ def test_a_pass_whose_commit_is_on_the_branch_stays_one_until_a_record_takes_it_
         with loop.plan_locked():
             restore_marks(loop)
         assert repo.passed() == (["T1", "T2"] if taken == "nothing" else ["T2"])
-
-
-def test_marks_that_are_not_restored_are_missed(
-    repo: Repo, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(type(loop.history), "holds", lambda *_: False)
-    with pytest.raises(AssertionError):
-        test_a_pass_whose_commit_is_on_the_branch_stays_one_until_a_record_takes_it_away(
-            repo, loop, "nothing"
-        )
 
 
 def test_what_no_longer_holds_is_set_back_and_the_second_time_blocked(

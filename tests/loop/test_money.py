@@ -27,9 +27,6 @@ def result(**fields: Any) -> str:
     return json.dumps({key: value for key, value in event.items() if value != "gone"})
 
 
-USAGE = json.loads(RESULT)["usage"]
-
-
 @pytest.mark.parametrize(
     ("words", "said", "unit"),
     [

@@ -208,19 +208,6 @@ def test_kill_9_while_the_judge_reads_loses_nothing(repo: Repo) -> None:
     assert summary["at_least"]
 
 
-def test_the_commit_hooks_decide_also_where_only_a_judge_does(repo: Repo) -> None:
-    repo.plan({"acceptanceCriteria": ["It is there"]}, limits={"attempts": 1})
-    repo.program(".git/hooks/pre-commit", "echo no; exit 1")
-    code, _, _ = judged(repo, f"print('''{answer(True)}''')")
-    assert (code, repo.verdicts()) == (4, ["T1 failed"])
-
-
-def test_the_time_of_the_judge_counts(repo: Repo) -> None:
-    repo.plan(TASK)
-    judged(repo, f"time.sleep(0.5); {SAYS_YES}")
-    assert repo.records("verdict")[0]["seconds"] >= 0.5
-
-
 def test_what_a_judge_changes_is_no_part_of_the_work(repo: Repo) -> None:
     repo.plan(TASK, {"checks": ["false"]}, limits={"attempts": 1})
     deeds = "P('T1.txt').write_text('mine'); P('new.txt').touch(); P('a.txt').unlink(); P('prd.json').write_text('{}')"
@@ -247,22 +234,3 @@ def test_each_judgement_begins_with_the_candidate_and_nothing_else(repo: Repo) -
     first, second = repo.read("../listed").splitlines()
     assert first == ".git .gitignore T1.txt a.txt"
     assert second == ".git .gitignore T1.txt T2.txt a.txt"
-
-
-def test_work_that_waited_for_the_judge_is_judged_on_what_was_committed_meanwhile(
-    repo: Repo,
-) -> None:
-    repo.plan(TASK, agents={"speaker": ROW})
-    saw = "(OUT / 'saw').write_text(' '.join(os.listdir('.')))\n"
-    script = f"{saw}{counts(repo)}print('''{LIMIT}''' if n < 2 else {says_yes()!r})"
-    words = ("--judge", speaker(repo, script), "--max-wait", "0")
-    assert repo.run(repo.agent(WORK), *words)[0] == 75
-    repo.git("switch", "-q", "ralph/p")
-    repo.write("mine.txt", "a person's\n")
-    repo.git("add", "mine.txt")
-    repo.git("commit", "-qm", "mine")
-    repo.git("switch", "-q", "main")
-    code, _, printed = repo.run(repo.agent(WORK), *words)
-    assert (code, repo.commits()) == (0, ["T1: task 1", "mine"]), printed
-    assert repo.read("../worked") == "x"
-    assert {"T1.txt", "mine.txt"} <= {*repo.read("../saw").split()}

@@ -177,6 +177,23 @@ def test_a_task_may_remove_the_tests_that_it_is_allowed_to(repo: Repo) -> None:
     assert "1 test gone, as `allow` lets it: price > test_zero" in last(repo)["notices"]
 
 
+def test_tests_that_are_gone_since_they_last_ran_make_a_pass_weak_by_name(
+    repo: Repo,
+) -> None:
+    """The suite does not compile before the work, and the work runs one test of it."""
+    shop(repo, "whole")
+    alone = RUNNER.replace('sorted(pathlib.Path("tests").glob("*.py"))', '[pathlib.Path("tests/rebate.py")]')  # fmt: skip
+    assert alone != RUNNER
+    cheats = f"{WORKS}\nP('run_tests.py').write_text({alone!r})"
+    code, _, printed = repo.run(repo.agent(cheats))
+    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+    assert last(repo)["weak"]
+    said = "2 tests green on an earlier commit, and not run: price > test_price, price > test_zero"
+    assert said in last(repo)["notices"]
+    assert said in " ".join(repo.ralph("status").stdout.split())
+    assert "price &gt; test_zero" in repo.ralph("report", "-o", "-").stdout
+
+
 def test_a_test_that_is_flaky_blocks_nobody_and_is_named(repo: Repo) -> None:
     flaky = f"""
 import pathlib
