@@ -112,13 +112,14 @@ def _running(paths: Paths, plan: Plan, history: History) -> Running | None:
 
 def _worker(paths: Paths, plan: Plan, start: AttemptBegan) -> Worker:
     """What a worker does now, since when, where, and what its agent has used so far."""
-    from _ralph.agents import registry, stream  # only while a loop runs
+    from _ralph.agents import cli, registry, stream  # only while a loop runs
 
-    clis = registry.with_own(plan.settings.get("agents", {}))
-    agent = registry.find_agent(start.command, clis, "full")
     name = layout.log_name(start.iteration, start.task)
-    read = stream.replay(agent.cli, paths.logs / f"{name}.out")
-    so_far = read or stream.Stream(agent.cli)
+    so_far = stream.Stream(cli.PLAIN)
+    with contextlib.suppress(BadInput):  # a person may edit the plan meanwhile
+        clis = registry.with_own(plan.settings.get("agents", {}))
+        known = registry.find_agent(start.command, clis, "full").cli
+        so_far = stream.replay(known, paths.logs / f"{name}.out") or so_far
     number = start.worker or 1
     return Worker(
         worker=number,
