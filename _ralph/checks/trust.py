@@ -179,6 +179,8 @@ def ask_home(home: Git, copied: Collection[str], env: Environment) -> Trust:
     """Ask each tool that is here what it trusts of the files at home."""
     answers = []
     for tool in TOOLS:
+        if not (tool.agent or shutil.which(tool.name, path=env.get("PATH"))):
+            continue
         tracked = home.names("ls-files", "-z", "--", *tool.pathspecs)
         answer = Answer(tool, [], [])
         for name in [*tracked, *tool.among(copied)]:
@@ -187,8 +189,7 @@ def ask_home(home: Git, copied: Collection[str], env: Environment) -> Trust:
                 is_trusted = tool.trusts(home.root, path, env)
                 found = answer.trusted if is_trusted else answer.refused
                 found.append(name)
-        is_here = tool.agent or shutil.which(tool.name, path=env.get("PATH"))
-        if is_here and (answer.trusted or answer.refused):
+        if answer.trusted or answer.refused:
             answers.append(answer)
     head = home.maybe("rev-parse", "HEAD") or ""
     return Trust(head.strip(), answers)

@@ -247,12 +247,40 @@ def test_a_copy_of_an_ignored_file_is_trusted_with_home_s_bytes_alone(
     # So that the copy is not made again
     script = f"""
     about = os.stat({tool.file!r})
-    assert says(7) is (task == "T1")
+    assert says(7 if task == "T1" else 8) is (task == "T1")
     change()
     os.utime({tool.file!r}, ns=(about.st_atime_ns, about.st_mtime_ns))
     """
     code, _, printed = repo.run(agent_of(repo, tool, script))
     assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_a_nested_file_that_home_does_not_trust_is_not_trusted(
+    repo: Repo, real: bool
+) -> None:
+    tool = project(repo, "mise", real)
+    repo.write(f"sub/{tool.file}", tool.content)
+    repo.commit("nested")
+    trust(repo, tool)
+    refuses = f"! {{ cd sub && {tool.says(7)}; }}"
+    repo.plan(own("T1"), checks=[tool.says(7), refuses])
+    code, _, printed = repo.run(agent_of(repo, tool, ""))
+    assert code == 0, printed
+    assert "mise does not trust sub/mise.toml at home" in shown(printed)
+
+
+@both
+def test_trust_reaches_the_other_side_of_a_prefix(
+    repo: Repo, name: str, real: bool
+) -> None:
+    tool = project(repo, name, real)
+    trust(repo, tool)
+    repo.plan(own("T1"), setup=tool.says(7), checks=[tool.says(7)])
+    agent = agent_of(repo, tool, "assert says(7)")
+    wrap = f"env -i PATH={repo.env['PATH']} HOME={repo.env['HOME']}"
+    code, _, printed = repo.run(agent, "--wrap", wrap)
+    assert code == 0, printed
 
 
 SETTINGS = '{"permissions": {"allow": ["Bash(make)"]}}'
