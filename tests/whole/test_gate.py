@@ -869,7 +869,8 @@ def test_husky_with_commitlint_and_lint_staged(owner: Repo) -> None:
             refused.stdout
         )
         assert 'write another "commit" in prd.json' in refused.stdout
-    assert not (owner.outside / "paid").exists() and owner.records("start") == []
+    assert not (owner.outside / "paid").exists()
+    assert not (owner.path / "progress.txt").exists()
     plan = {
         **json.loads(owner.read("prd.json")),
         "commit": "feat: {{ task.title|lower }}",
