@@ -302,9 +302,7 @@ def test_work_lands_beside_the_old_failures_of_the_current_branch(repo: Repo) ->
     repo.write("notes.txt", "hm")
     repo.commit("a person's own")
     done = repo.ralph("land")
-    assert done.returncode == 0 and "red before, too: tests" in done.stdout, (
-        done.stdout
-    )
+    assert done.returncode == 0 and "red before, too: tests" in done.stdout, done.stdout
 
 
 def test_landing_is_refused_where_a_green_test_breaks_in_the_merge(repo: Repo) -> None:
