@@ -248,7 +248,7 @@ def record_of(
         parked=parked,
         base=begun.base,
         checks={check.command: check.ok for check in examined.checks},
-        failure=failure_of(examined.checks),
+        failure=failure_of(examined.binding_first),
         judge=judgement,
         session=result.session or "",
         exit=result.exit or 0,

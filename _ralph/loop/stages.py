@@ -160,6 +160,12 @@ class Examined:
         return self.decision.verdict is Verdict.PASSED
 
     @property
+    def binding_first(self) -> list[CheckResult]:
+        """What the checks say; what is red beside it, and not why it failed, last."""
+        beside = self.decision.beside
+        return sorted(self.checks, key=lambda check: check.name in beside)
+
+    @property
     def spent(self) -> Spent:
         """What its agent, its checks and its judge took."""
         total = spent_on([self.result], self.checks)
@@ -173,7 +179,7 @@ class Examined:
         said = self.worked.handoff_text
         if said:
             return said
-        red = [check.name for check in self.checks if not check.ok]
+        red = [check.name for check in self.binding_first if not check.ok]
         return f"next step: make this check green: {red[0]}" if red else ""
 
     @property

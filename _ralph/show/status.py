@@ -47,6 +47,8 @@ _COLORS = {
 }
 _WIDTH = 120
 """Columns where there is no terminal."""
+_USD = 20.0
+"""Dollars for a night, where nobody has said how many."""
 _LINES = 8
 """Of the output of a red check: in all but one of 33 projects they held the cause."""
 _STATE = len("running")
@@ -298,7 +300,7 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     the first rule that fits. None where nothing is to be done."""
     plan = status.plan
     path = status.prd
-    again = run_command(plan, path)
+    again = run_command(plan, path, status.history.limits.get("usd", _USD))
     blocked = [task for task in plan.tasks if task.is_blocked]
     # a run goes on by itself
     if status.running:
@@ -331,9 +333,9 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     return [again]
 
 
-def run_command(plan: Plan, path: Path) -> str:
-    """The command that runs a plan; with a limit where an API key pays for its agent,
-    and the plan has none."""
+def run_command(plan: Plan, path: Path, usd: float = _USD) -> str:
+    """The command that runs a plan; with a limit of so many dollars where an API key
+    pays for its agent, and the plan has none."""
     from _ralph.agents import registry  # only where there is something to run
 
     command = command_line("run", path)
@@ -346,7 +348,7 @@ def run_command(plan: Plan, path: Path) -> str:
         agent = registry.find_agent(name, clis, "edit")
         key, _ = registry.credentials(agent, os.environ)
         if key and "dollars" in agent.cli.reports:
-            return f"{command} --max-usd 20"
+            return f"{command} --max-usd {usd:g}"
     return command
 
 

@@ -483,3 +483,11 @@ def test_what_it_does_not_need_is_not_imported(repo: Repo) -> None:
     )  # fmt: skip
     assert "55 of 100 passed, 10 failed" in done.stdout, done.stderr
     assert HEAVY & set(done.stdout.splitlines()[-1].split()) == set()
+
+
+def test_the_failure_that_is_shown_is_the_one_that_binds(repo: Repo) -> None:
+    lint = {"name": "lint", "run": "echo lint; exit 1"}
+    repo.plan({"checks": ["echo own; exit 1"]}, checks=["true", lint])
+    assert repo.run(repo.agent("P('x').touch()"), "--max-iterations", "1")[0] == 3
+    shown = repo.ralph("status").stdout
+    assert "\n         | own\n         all: " in shown and "| lint" not in shown
