@@ -128,7 +128,7 @@ class Branch:
             self.land(start, tip, "begin again at HEAD", forward=not kept)
         except Moved:
             return self.open(before)
-        again = f"HEAD has all that branch {self.name} has; it begins again there"
+        again = f"{self.name} is merged; restarted from your HEAD"
         return start, [again + kept]
 
     def _make(self, start: str, before: str) -> str:

@@ -80,7 +80,7 @@ def test_a_branch_that_was_merged_begins_again_at_head(repo: Repo) -> None:
     old, _ = branch.open()
     repo.write("a.txt", "b\n")
     repo.commit("of a person")
-    said = "HEAD has all that branch ralph/p has; it begins again there"
+    said = "ralph/p is merged; restarted from your HEAD"
     assert branch.open() == (head(repo), [said])
     assert branch.tip() == head(repo) != old
 

@@ -232,7 +232,7 @@ def test_the_second_night_begins_with_what_was_merged_and_sees_the_new_task(
     )
     code, summary, printed = repo.run(agent)
     assert (code, summary["passed"], summary["total"]) == (0, 2, 2), printed
-    assert "begins again there" in printed
+    assert "restarted from your HEAD" in printed
     assert "the second" in repo.read("../saw") and "theirs" in repo.read("../saw")
     assert len(repo.commits()) == 1 and repo.has_landed("people.txt")
     repo.git("merge", "-q", "--ff-only", "ralph/p")
