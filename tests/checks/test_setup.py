@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import venv
+from typing import Any
 
 import pytest
 
@@ -14,60 +15,55 @@ SOON = f"""{LOOKS_OFTEN}
 from _ralph.loop import setup
 setup.BACKOFF = (1.0, 2.0)
 """
-AWAY = "test ! -e {0}/away || {{ echo the registry is away; exit 3; }}"
+AWAY = "echo the registry is away; exit 3"
+IN_WORKSPACE = "case $PWD in */work-*) ! test -e {0}/away;; esac || {{ " + AWAY + "; }}"
 MAKES = """
 (OUT / f"ran-{attempt}").write_text(prompt)
 P("T1.txt").touch()
 """
+HINTS = "\n".join(f"hint {number}: {'x' * 60}" for number in range(9))
 
 
-def starts(repo: Repo) -> int:
-    return len(list(repo.outside.glob("ran-*")))
+def plan(repo: Repo, setup: str | dict[str, Any], **more: Any) -> None:
+    repo.plan({"checks": ["test -f T1.txt"]}, setup=setup, **more)
 
 
-def away(repo: Repo, condition: str = "true") -> str:
-    """A setup that is red while the registry is away and `condition` holds in the
-    checkout."""
-    return f"! {{ {condition}; }} || {{ {AWAY.format(repo.outside)} ; }}"
+def prompts(repo: Repo) -> list[str]:
+    """What the agents got that were started."""
+    return [path.read_text() for path in sorted(repo.outside.glob("ran-*"))]
 
 
-def test_red_at_the_start_no_agent_is_paid(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]}, setup=away(repo))
-    repo.write("../away", "")
-    code, summary, said = repo.run(repo.agent(MAKES))
-    assert (code, starts(repo)) == (2, 0)
+def share_python(repo: Repo) -> str:
+    """A Python elsewhere that all places share, into which setup installs."""
+    venv.create(repo.outside / "conda", symlinks=True)
+    (site,) = (repo.outside / "conda").glob("lib/python*/site-packages")
+    repo.env["PATH"] = f"{repo.outside}/conda/bin:{repo.env['PATH']}"
+    return f"pwd > {site}/shop.pth"
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (AWAY, "setup failed with exit 3"),
+        # the cause, and not the hints after it
+        (f"cat << END; exit 3\nresolving\nERROR: no such package\n{HINTS}\nEND", ": ERROR: no such package hint 0"),
+        # as pip does, which would install into the person's Python
+        ("test -z \"$PIP_REQUIRE_VIRTUALENV\" || { echo 'ERROR: Could not find an activated virtualenv'; exit 3; }",
+         "python3 -m venv .venv && .venv/bin/pip install"),
+        ("shared", "Let `setup` make a Python of its own in each checkout"),
+    ],
+)  # fmt: skip
+def test_red_at_the_start_no_agent_is_paid(repo: Repo, script: str, said: str) -> None:
+    setup = share_python(repo) if script == "shared" else script
+    plan(repo, str(repo.program("../setup", setup)))
+    code, summary, printed = repo.run(repo.agent(MAKES))
+    assert (code, prompts(repo)) == (2, []), printed
     assert not (repo.path / "progress.txt").exists()
-    assert "setup failed with exit 3" in summary["reason"], said
-    (repo.outside / "away").unlink()
-    assert repo.run(repo.agent(MAKES))[0] == 0
-
-
-def test_the_cause_is_said_and_not_the_hints_after_it(repo: Repo) -> None:
-    lines = [
-        "resolving",
-        "ERROR: no such package",
-        *(f"hint {i}: {'x' * 60}" for i in range(9)),
-    ]
-    setup = repo.program("../setup", f"cat << END; exit 3\n{chr(10).join(lines)}\nEND")
-    repo.plan({"checks": ["test -f T1.txt"]}, setup=str(setup))
-    reason = repo.run(repo.agent(MAKES))[1]["reason"]
-    assert ": ERROR: no such package hint 0" in reason and "hint 8" not in reason
-
-
-def test_pip_without_a_virtual_environment_is_told_to_make_one(repo: Repo) -> None:
-    """Else it would install into the person's Python."""
-    # as pip does
-    refuses = "echo 'ERROR: Could not find an activated virtualenv (required).'; exit 3"
-    setup = repo.program(
-        "../pip", f'test -z "$PIP_REQUIRE_VIRTUALENV" || {{ {refuses}; }}'
-    )
-    repo.plan({"checks": ["test -f T1.txt"]}, setup=f"{setup} install .")
-    code, _, said = repo.run(repo.agent(MAKES))
-    assert (
-        code == 2
-        and "python3 -m venv .venv && .venv/bin/pip install" in said
-        and starts(repo) == 0
-    )
+    assert said in summary["reason"]
+    assert "hint 8" not in summary["reason"]
+    repo.program("../setup", "true")
+    if script != "shared":
+        assert repo.run(repo.agent(MAKES))[0] == 0
 
 
 @pytest.mark.parametrize("where", ["the workspace", "the room"])
@@ -76,25 +72,25 @@ def test_red_later_on_the_branch_s_own_files_it_is_waited_for(
 ) -> None:
     """The registry comes back with the notification that it is away; no attempt counts
     for it."""
+    away = repo.outside / "away"
     if where == "the workspace":
-        setup, agent = (
-            away(repo, "case $PWD in */work-*) true;; *) false;; esac"),
-            MAKES,
-        )
-        repo.write("../away", "")
+        away.touch()
+        agent, setup = MAKES, IN_WORKSPACE.format(repo.outside)
     else:
-        setup, agent = away(repo), f"(OUT / 'away').touch()\n{MAKES}"
-    repo.plan({"checks": ["test -f T1.txt"]}, setup=setup)
-    back = f"cat > {repo.outside}/news; rm -f {repo.outside}/away"
-    done = repo.ralph(
-        "run", "--agent", repo.agent(agent), "--notify", back, first=SOON, timeout=90
+        agent = f"(OUT / 'away').touch()\n{MAKES}"
+        setup = f"! test -e {away} || {{ {AWAY}; }}"
+    plan(repo, setup)
+    words = (
+        "--agent",
+        repo.agent(agent),
+        "--notify",
+        f"cat > {away}-said; rm -f {away}",
     )
-    assert (done.returncode, repo.verdicts(), starts(repo)) == (0, ["T1 passed"], 1), (
-        done.stdout
-    )
-    assert (
-        "setup failed with exit 3" in done.stdout and "it is tried again" in done.stdout
-    )
+    done = repo.ralph("run", *words, first=SOON, timeout=90)
+    assert (done.returncode, repo.verdicts()) == (0, ["T1 passed"]), done.stdout
+    assert len(prompts(repo)) == 1
+    assert "setup failed with exit 3" in done.stdout
+    assert "it is tried again" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -105,14 +101,12 @@ def test_a_wait_for_setup_ends_with_the_run_and_counts_no_attempt(
     repo: Repo, words: tuple[str, ...], code: int, least: float
 ) -> None:
     repo.write("../away", "")
-    setup = away(repo, "case $PWD in */work-*) true;; *) false;; esac")
-    repo.plan({"checks": ["test -f T1.txt"]}, setup=setup)
+    plan(repo, IN_WORKSPACE.format(repo.outside))
     began = time.monotonic()
     done = repo.ralph("run", "--agent", repo.agent(MAKES), *words, first=SOON)
-    assert done.returncode == code, done.stdout
+    assert (done.returncode, prompts(repo)) == (code, []), done.stdout
     assert "setup failed with exit 3" in done.stdout + done.stderr
     assert least <= time.monotonic() - began < 40
-    assert starts(repo) == 0
     assert not repo.alive()
     (repo.outside / "away").unlink()
     assert repo.run(repo.agent(MAKES))[0] == 0
@@ -124,57 +118,34 @@ def test_red_on_a_candidate_alone_is_a_red_check(repo: Repo) -> None:
     """And on the work that it leaves, the next agent starts all the same, with setup's
     words."""
     setup = "test ! -e broken.lock || { echo broken lock file; exit 3; }"
-    repo.plan({"checks": ["test -f T1.txt"]}, setup=setup)
-    agent = repo.agent(
-        f"{MAKES}\n(P('broken.lock').touch if attempt == 1 else P('broken.lock').unlink)()"
-    )
-    code, _, said = repo.run(agent)
-    assert (code, repo.verdicts()) == (0, ["T1 failed", "T1 passed"]), said
+    plan(repo, setup)
+    lock = "(P('broken.lock').touch if attempt == 1 else P('broken.lock').unlink)()"
+    code, _, printed = repo.run(repo.agent(f"{MAKES}\n{lock}"))
+    assert (code, repo.verdicts()) == (0, ["T1 failed", "T1 passed"]), printed
     assert repo.records("verdict")[0]["checks"] == {setup: False}
-    first, second = ((repo.outside / f"ran-{number}").read_text() for number in (1, 2))
-    assert "fails on this task's unfinished work" not in first
-    assert (
-        "fails on this task's unfinished work" in second
-        and "broken lock file" in second
-    )
-
-
-def test_an_editable_install_into_a_python_that_places_share_is_refused_at_the_start(
-    repo: Repo,
-) -> None:
-    venv.create(repo.outside / "conda", symlinks=True)
-    (site,) = (repo.outside / "conda").glob("lib/python*/site-packages")
-    repo.plan({"checks": ["test -f T1.txt"]}, setup=f"pwd > {site}/shop.pth")
-    repo.env["PATH"] = f"{repo.outside}/conda/bin:{repo.env['PATH']}"
-    code, summary, said = repo.run(repo.agent(MAKES))
-    assert (code, starts(repo)) == (2, 0), said
-    assert "Let `setup` make a Python of its own in each checkout" in summary["reason"]
+    first, second = prompts(repo)
+    said = "fails on this task's unfinished work"
+    assert said not in first
+    assert said in second
+    assert "broken lock file" in second
 
 
 @pytest.mark.parametrize("when", [["*.lock"], []])
 def test_a_when_that_says_too_little_is_named(repo: Repo, when: list[str]) -> None:
     """Green in the room, where setup ran before the work; red in one made anew, where
     it runs after it."""
-    setup = (
-        {"run": "ls T1.txt > built 2> /dev/null; true", "when": when}
-        if when
-        else "true"
-    )
     repo.write(".gitignore", "built\n")
     repo.commit("ignore")
-    check = (
-        "! grep -qs T1 built"
-        if when
-        else "case $PWD in *room-1) true;; *) false;; esac"
-    )
-    repo.plan(
-        {"checks": ["test -f T1.txt"]}, checks=[check], setup=setup, keep=["cache/"]
-    )
-    code, summary, said = repo.run(repo.agent(MAKES))
-    assert (code, repo.passed()) == (4, ["T1"]), said
+    setup: str | dict[str, Any] = "true"
+    check = "case $PWD in *room-1) true;; *) false;; esac"
+    if when:
+        setup = {"run": "ls T1.txt > built 2> /dev/null; true", "when": when}
+        check = "! grep -qs T1 built"
+    plan(repo, setup, checks=[check], keep=["cache/"])
+    code, summary, printed = repo.run(repo.agent(MAKES))
+    assert (code, repo.passed()) == (4, ["T1"]), printed
     reason = summary["reason"]
     why = "it passed in the clean room, and fails in a new checkout: something outside the checkout, or what `keep`"
     assert why in reason
-    assert (
-        "a `when` of setup that says too little (*.lock): name what else" in reason
-    ) is bool(when)
+    advice = "a `when` of setup that says too little (*.lock): name what else"
+    assert (advice in reason) is bool(when)

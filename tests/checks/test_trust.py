@@ -188,7 +188,7 @@ def test_bytes_that_a_task_was_allowed_to_change_are_trusted_anew(
     repo: Repo, name: str, real: bool
 ) -> None:
     """In the room that examines them, in the next attempt, which goes on from them, in
-    every later place, and in the next run."""
+    every later place, in the next run, and where they are landed."""
     tool = project(repo, name, real)
     trust(repo, tool)
     second = own("T1", "test -f T1.2", tool.says(8), allow=[tool.file])
@@ -205,7 +205,9 @@ def test_bytes_that_a_task_was_allowed_to_change_are_trusted_anew(
         assert (code, repo.passed()) == (0, tasks), printed
         assert "not in your history" not in shown(printed)
         repo.ralph("add", "T3", "--check", tool.says(8))
-    assert repo.landed(tool.file) == tool.content.replace("7", "8")
+    landed = repo.ralph("land")
+    assert landed.returncode == 0, landed.stdout
+    assert repo.read(tool.file) == tool.content.replace("7", "8")
 
 
 @both
