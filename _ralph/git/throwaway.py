@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from _ralph import files
@@ -128,6 +129,8 @@ def _write(checkout: Checkout, own: Path, written: dict[str, bytes]) -> None:
     as alternates."""
     objects = checkout.home.common / "objects"
     written["objects/info/alternates"] = os.fsencode(f"{objects}\n")
+    with suppress(RecursionError):  # an agent can nest thousands of folders
+        shutil.rmtree(own, ignore_errors=True)  # mostly that is all, and no process
     files.clear(own)
     for name in ("hooks", "refs"):  # without `refs`, git sees no repository
         (own / name).mkdir(parents=True)
