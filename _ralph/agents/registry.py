@@ -75,17 +75,24 @@ def _own(name: str, rows: Mapping[str, Any], above: tuple[str, ...]) -> Cli:
         way = " -> ".join((*above, name))
         known = ", ".join({**BUILTIN, **rows})
         raise BadInput(f"agents.{above[0]}: `like` {end}: {way}; known are {known}")
-    cli = _own(row["like"], rows, (*above, name)) if "like" in row else PLAIN
+    cli = PLAIN
+    if "like" in row:
+        cli = _own(row["like"], rows, (*above, name))
+    return _with_row(cli, row)
+
+
+def _with_row(cli: Cli, row: Mapping[str, Any]) -> Cli:
+    """An agent, but for what a row says otherwise."""
     argv = [*row.get("argv", cli.argv)]
-    at = argv.index("{args}") if "{args}" in argv else len(argv)
+    at = len(argv)
+    if "{args}" in argv:
+        at = argv.index("{args}")
     argv[at:at] = row.get("argv+", [])
-    cli = replace(
-        cli,
-        argv=tuple(argv),
-        env={**cli.env, **row.get("env", {})},
-        prompt=row.get("prompt", cli.prompt),
-        version=shlex.join(row["version"]) if "version" in row else cli.version,
-    )
+    cli = replace(cli, argv=tuple(argv), env={**cli.env, **row.get("env", {})})
+    if "prompt" in row:
+        cli = replace(cli, prompt=row["prompt"])
+    if "version" in row:
+        cli = replace(cli, version=shlex.join(row["version"]))
     if "permissions" in row:  # whoever says them says what confines it
         levels = {level: tuple(words) for level, words in row["permissions"].items()}
         cli = replace(cli, permissions=levels, sandbox_needs=())
@@ -131,17 +138,18 @@ def credentials(agent: Agent, env: Mapping[str, str]) -> tuple[str, str]:
     """What is billed in an environment: the name of an API key, which takes precedence,
     and the place of a login; each empty if there is none. Neither is known of an agent
     that keeps its login elsewhere."""
-    home = env.get("HOME") or os.path.expanduser("~")
+    home = Path(env.get("HOME") or os.path.expanduser("~"))
     env = {**env, **agent.variables(env)}
-
-    def is_there(login: str) -> bool:
-        if login.startswith("$"):
-            return bool(env.get(login[1:]))
-        return os.path.isfile(os.path.join(home, login))
-
-    keys = [name for name in agent.cli.keys if env.get(name)]
-    logins = [login for login in agent.cli.logins if is_there(login)]
-    return "".join(keys[:1]), "".join(logins[:1])
+    key = login = ""
+    for name in agent.cli.keys:
+        if env.get(name):
+            key = key or name
+    for name in agent.cli.logins:
+        variable = name.removeprefix("$")
+        there = env.get(variable) if variable != name else (home / name).is_file()
+        if there:
+            login = login or name
+    return key, login
 
 
 def known_credentials(agent: Agent) -> str:
