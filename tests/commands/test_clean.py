@@ -71,16 +71,6 @@ def test_they_stay_while_a_run_is_at_work_and_once_it_was_killed(repo: Repo) -> 
     assert clean(repo, "--force") == (0, f"removed {repo.places}\n")
 
 
-def test_a_plan_that_cannot_be_read_keeps_them_and_one_that_is_gone_does_not(
-    worked: Repo,
-) -> None:
-    worked.write("prd.json", "{")
-    code, said = clean(worked)
-    assert code == 0 and said.startswith(f"left {worked.places}: prd.json")
-    (worked.path / "prd.json").unlink()
-    assert clean(worked) == (0, f"removed {worked.places}\n")
-
-
 def test_one_plan_of_several_and_no_other_repository(worked: Repo) -> None:
     task = {"id": "x", "title": "x", "passes": False, "checks": ["test -f x.txt"]}
     worked.write("plans/prd.json", json.dumps({"project": "x", "userStories": [task]}))

@@ -90,16 +90,6 @@ def test_a_brief_becomes_a_plan_that_can_be_run(repo: Repo) -> None:
     assert (code, summary["passed"]) == (0, 2), printed
 
 
-def test_a_planner_may_say_how_a_project_that_it_plans_is_set_up(repo: Repo) -> None:
-    setup = "test ! -e package.json || npm ci"
-    done = plan(repo, says({**GOOD, "setup": setup}))
-    assert done.returncode == 0 and f"setup: {setup}\n" in done.stdout, (
-        "a person reads what has run"
-    )
-    assert json.loads(repo.read("prd.json"))["setup"] == setup
-    assert f'"setup": "{setup}"' in (repo.outside / "asked").read_text()
-
-
 def test_open_questions_end_with_4_and_stand_in_the_plan(repo: Repo) -> None:
     done = plan(repo, says(ASKS))
     assert done.returncode == 4, done.stderr
@@ -302,16 +292,6 @@ def test_what_planning_cost_counts_for_the_plan(repo: Repo) -> None:
     assert record["usd"] == 0.25 and "- planner: teller" in repo.read("progress.txt")
 
 
-def test_what_planning_cost_counts_also_where_no_plan_came_of_it(repo: Repo) -> None:
-    done = plan_for_a_quarter(repo, "no")
-    assert done.returncode == 1 and "twice" in done.stderr
-    assert (
-        "no plan was made from ../brief.md | " in done.stdout and "$0.50" in done.stdout
-    )
-    assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.5
-    assert [record["usd"] for record in repo.records("add")] == [0.5]
-
-
 def test_a_spent_budget_pays_for_no_planner(repo: Repo) -> None:
     plan_for_a_quarter(repo, GOOD)
     repo.write(
@@ -337,21 +317,6 @@ def test_what_is_refused_in_one_message(repo: Repo, case: str) -> None:
     words, code, said = REFUSED[case]
     done = repo.ralph(*words.split())
     assert done.returncode == code and said in done.stderr, done.stderr
-
-
-def test_a_brief_from_standard_input(repo: Repo) -> None:
-    command = planner(repo, says(GOOD))
-    words = [sys.executable, "-m", "ralph", "plan", "-", "--planner", command]
-    done = subprocess.run(
-        words,
-        cwd=repo.path,
-        env=repo.env,
-        input="Greet the world.",
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Greet the world." in (repo.outside / "asked").read_text()
 
 
 def test_a_planner_can_be_stopped_and_leaves_nothing(repo: Repo) -> None:
@@ -409,22 +374,6 @@ def test_a_check_that_is_green_before_the_work_is_told_the_planner_once(
     assert done.stdout.count(PROVES_NOTHING) == (2 if wrong else 0)
     assert (PROVES_NOTHING in (repo.outside / "asked").read_text()) == wrong
     assert stories(repo)[0]["checks"] == checks
-
-
-def test_the_checks_see_what_setup_made_and_are_one_program(repo: Repo) -> None:
-    repo.ralph("init")
-    own = {
-        "setup": "echo made > made.txt",
-        "checks": ["cp made.txt built.txt"],
-        "protect": [],
-    }
-    repo.write("prd.json", json.dumps({**json.loads(repo.read("prd.json")), **own}))
-    seen = answer({"checks": ["test -f built.txt"]}, {"checks": RED})
-    done = plan(repo, says(seen))
-    assert done.returncode == 0 and PROVES_NOTHING in done.stdout, done.stderr
-    assert (
-        not (repo.path / "made.txt").exists() and not (repo.path / "built.txt").exists()
-    )
 
 
 @pytest.mark.parametrize(
@@ -791,10 +740,3 @@ def test_a_killed_planner_leaves_home_as_it_was(repo: Repo) -> None:
     process.communicate(timeout=30)
     assert everything_at_home(repo) == before
     assert plan(repo, says(GOOD)).returncode == 0
-
-
-def test_the_checks_that_a_planner_names_for_every_task_are_shown(repo: Repo) -> None:
-    assert (
-        "every task: echo all | cat\n"
-        in plan(repo, says({**GOOD, "checks": ["echo all | cat"]})).stdout
-    )

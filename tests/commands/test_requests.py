@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from _ralph.commands import requests
-from _ralph.errors import BadInput, TryLater
-from _ralph.state import edit, layout, prd
+from _ralph.errors import BadInput
+from _ralph.state import prd
 from tests.conftest import Repo
 from tests.scripts import MAKES, own
 
@@ -160,11 +160,6 @@ def test_what_cannot_be_asked_is_refused(
     assert path.read_bytes() == before
 
 
-def test_a_note_without_quotes_is_refused(repo: Repo) -> None:
-    plan(repo, GREEN)
-    assert "put the text in quotes" in repo.ralph("tell", "T1", "no", "quotes").stderr
-
-
 def _ask(path: Path, who: int) -> None:
     for number in range(10):
         requests.add(path, f"task {who} {number}", GREEN)
@@ -182,19 +177,6 @@ def test_what_several_people_ask_at_once_is_all_done(repo: Repo) -> None:
     assert [one.exitcode for one in people] == [0] * 4
     assert len(prd.load(path).tasks) == 41
     assert len(tasks(path)[0]["notes"].splitlines()) == 40
-
-
-def test_who_waits_too_long_for_the_lock_is_told(
-    repo: Repo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(edit, "LOCK_PATIENCE", 0.1)
-    path = plan(repo, GREEN)
-    with (
-        edit.lock(layout.locate(path).private),
-        pytest.raises(TryLater, match="another ralph is changing"),
-    ):
-        requests.tell(path, "x", "T1")
-    assert requests.tell(path, "x", "T1")
 
 
 def test_an_attempt_cannot_steer_its_loop(repo: Repo) -> None:

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyte
 import pytest
 
@@ -269,18 +268,6 @@ def test_a_wait_is_shown_with_the_time_that_it_ends(repo: Repo) -> None:
     assert re.fullmatch(line, seen.status)
     seen.process.send_signal(signal.SIGINT)
     assert seen.finish() == 130
-
-
-def test_a_killed_worker_costs_its_attempt_and_the_terminal_goes_on(repo: Repo) -> None:
-    plan(repo, {"checks": ["test -f T1.txt"]})
-    hangs_once = "if not (OUT / 'on').exists(): (OUT / 'on').touch(); time.sleep(60)"
-    seen = Terminal(repo, "--no-awake", "--agent", talker(repo, hangs_once))
-    seen.read(lambda: (repo.outside / "on").exists() and "T1 attempt" in seen.status)
-    (worker,) = psutil.Process(seen.process.pid).children()
-    worker.kill()
-    assert seen.finish() == 0
-    assert repo.verdicts() == ["T1 interrupted", "T1 passed"]
-    assert "loop 1 was killed; it is started again" in "".join(seen.lines())
 
 
 @pytest.mark.parametrize("kind", ["terminal", "pipe"])

@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 
 from _ralph import text
-from _ralph.model import Tokens
 from _ralph.show import status
 from _ralph.show.status import Status
 from _ralph.state import prd
 from _ralph.state.records import VERSION, from_json
-from _ralph.state.summary import Running, Worker
+from _ralph.state.summary import Running
 from tests.conftest import Repo
 from tests.state.test_log import replay
 
@@ -185,44 +184,6 @@ def test_color_and_width_are_those_of_a_terminal_that_wants_it(repo: Repo) -> No
     piped = repo.ralph("status").stdout
     assert not ESCAPE.search(piped)
     assert max(map(len, piped.splitlines())) == 120
-
-
-def at_work(task: str, number: int, seconds: float, **more: Any) -> Worker:
-    given: dict[str, Any] = {
-        "worker": number, "task": task, "attempt": 1, "agent": "", "since": "", "seconds": seconds,
-        "workspace": f"/s/shop-1/work-{number}", "usd": 0.0, "tokens": Tokens(), "doing": "",
-    }  # fmt: skip
-    return Worker(**{**given, **more})
-
-
-RUNNING = """\
-running  US-001  (attempt 1, 2 min 5 s) Show the price
-         work-1: claude --model opus, $0.50, 3.0k tokens; Bash pytest
-running  US-002  (attempt 2, 1 h 1 min) Show the price
-         work-2: aider
-open     US-003  Show the price
-
-shop: 0 of 3 passed, 2 running, 1 open; 2 iterations, 0.0 s
-a loop is running since 2026-11-21 22:00:05 (pid 4711), stopping as asked; codex waits until Fri 01 Jan, 01:00 for its provider's limit"""
-
-
-def test_what_a_loop_does_now(tmp_path: Path) -> None:
-    tasks = [{"id": f"US-00{n}", "title": "Show the price"} for n in (1, 2, 3)]
-    records = [
-        start("US-001", 1),
-        start("US-002", 2),
-        {"event": "wait", "until": 4102448400.0, "command": "codex"},
-    ]
-    usage: dict[str, Any] = {"usd": 0.5, "tokens": Tokens(3000, 30)}
-    workers = [
-        at_work("US-001", 1, 125, agent="claude --model opus", doing="Bash pytest", **usage),
-        at_work("US-002", 2, 3700, attempt=2, agent="aider"),
-    ]  # fmt: skip
-    loop = Running(4711, "2026-11-21 22:00:05", True, False, workers)
-    shown = make(tmp_path, tasks, records)._replace(running=loop)
-    assert "\n".join(status.lines(shown, 120, color=False)) == RUNNING
-    checks = shown._replace(running=loop._replace(stopping=False, rechecking=True))
-    assert "4711), checking everything once more in a fresh" in status.ending(checks)
 
 
 CUT_OFF = "the last run was cut off; the next one goes on from there"
