@@ -289,12 +289,7 @@ class Git:
         them: mode, blob, a tab and the name; the mode of what is removed is zeros."""
         import tempfile  # 5 ms, and rarely wanted
 
-        removed: list[str] = []
-        put: list[str] = []
-        for line in lines:
-            is_removal = not line.partition(" ")[0].strip("0")
-            (removed if is_removal else put).append(line)
-        stdin = nul(removed + put)
+        stdin = nul(sorted(lines))  # removals first, as they begin with a zero
         with tempfile.TemporaryDirectory() as folder:
             look = self.seen_at(self.root, Path(folder) / "index")
             look("read-tree", tree, timeout=BULK)

@@ -150,13 +150,10 @@ def carry(checkout: Checkout, names: Iterable[str]) -> None:
     if not wanted:
         return
     tracked = set(checkout.git.names("ls-files", "-z", timeout=BULK))
-    folder = None
     for name in wanted:
         if name in tracked:
             continue
-        if os.path.dirname(name) != folder:  # the next one
-            folder = os.path.dirname(name)
-            make_folders_real(checkout.root, name)
+        make_folders_real(checkout.root, name)
         if files.copy(f"{checkout.home.root}/{name}", f"{checkout.root}/{name}"):
             checkout.carried.append(name)
 
