@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from _ralph.errors import BadInput
 
@@ -40,8 +40,7 @@ do about it."""
 Findings = Iterable[Finding]
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """A command whose exit status 0 means green."""
 
     name: str
@@ -57,8 +56,7 @@ class Check:
         return self.run if isinstance(self.run, str) else shlex.join(self.run)
 
 
-@dataclass(frozen=True)
-class Setup:
+class Setup(NamedTuple):
     """The command that makes a checkout ready."""
 
     run: str
@@ -72,13 +70,15 @@ def task_key(task_id: object, title: object) -> str:
     return f"{task_id}\n{title}"
 
 
-@dataclass(frozen=True)
-class TaskLimits:
+class TaskLimits(NamedTuple):
     """What all attempts at one task may take together, until it is retried."""
 
     usd: float = float("inf")
     minutes: float = float("inf")  # of agents, checks and the judge
     attempts: float = float("inf")
+
+
+_NO_LIMITS = TaskLimits()
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Task:
     checks: tuple[Check, ...] = ()
     allow: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
-    limits: TaskLimits = TaskLimits()
+    limits: TaskLimits = _NO_LIMITS
 
     @property
     def key(self) -> str:
@@ -324,8 +324,7 @@ def spent_on(
     return total
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """What an attempt may spend of the limits, in dollars, tokens and seconds; None and
     infinity without a limit."""
 
@@ -346,7 +345,7 @@ class Share:
         usd = min(
             (one for one in (self.usd, other.usd) if one is not None), default=None
         )
-        return replace(self, usd=usd, seconds=min(self.seconds, other.seconds))
+        return self._replace(usd=usd, seconds=min(self.seconds, other.seconds))
 
 
 @dataclass(kw_only=True)
@@ -407,8 +406,7 @@ LEFT_OUT = (HANDOFF, RESULTS)
 """What no work holds."""
 
 
-@dataclass(frozen=True)
-class Paths:
+class Paths(NamedTuple):
     """Where everything of one plan lies."""
 
     root: Path  # home: the top of the working tree

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from _ralph import files
@@ -108,7 +107,7 @@ def made(
     allowed = limits.resolve(plan.settings, options.limits)
     if options.until:
         until = limits.next_time(options.until, time.time())
-        allowed = replace(allowed, until=until)
+        allowed = allowed._replace(until=until)
     git, control, view = Git.at(paths.root), control or Control(), view or View()
     git.calls.control = control
     settings = Settings(options, paths, plan, allowed)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from _ralph import files, text
 from _ralph.model import COUNTED, Conflict, Plan, Spent, Task, Verdict
@@ -29,8 +30,7 @@ _LABEL = (
 )
 
 
-@dataclass(frozen=True)
-class Unavailable:
+class Unavailable(NamedTuple):
     """Why and until when an agent cannot be used."""
 
     since: float = 0.0  # the unix time at which that became known
@@ -344,7 +344,7 @@ class History(Spent):
             return
         if record.tokens.output or record.verdict not in _NO_ANSWER:
             run.vain = 0
-            away = Unavailable() if began >= away.since else replace(away, tries=0)
+            away = Unavailable() if began >= away.since else away._replace(tries=0)
         if record.verdict not in _NO_ANSWER:
             run.worked |= {command, record.judge.agent}
         if record.verdict is Verdict.UNAVAILABLE and command in run.worked:

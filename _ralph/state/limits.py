@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from _ralph import text
 from _ralph.errors import BadInput, Stop
@@ -43,8 +43,7 @@ class Usage:
     plan: dict[str, Used] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """NONE means no limit."""
 
     jobs: int = 1  # tasks that are worked side by side
@@ -75,14 +74,14 @@ def resolve(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Limits:
         named[f"budget_{name}"] = value
     named |= {name: value for name, value in given.items() if value is not None}
     values: Json = {}
-    for limit in fields(Limits):
-        value = named.get(limit.name)
+    for name in Limits._fields:
+        value = named.get(name)
         if isinstance(value, (int, float)):  # the schema refuses anything else
-            no_wait = limit.name == "max_wait" and value == 0
+            no_wait = name == "max_wait" and value == 0
             if not no_wait and not 0 < value < 10**12:
                 wanted = "must be above 0 and below 1e12"
-                raise BadInput(f"the limit {limit.name} {wanted}, found {value}")
-            values[limit.name] = value
+                raise BadInput(f"the limit {name} {wanted}, found {value}")
+            values[name] = value
     return Limits(**values)
 
 

@@ -8,7 +8,7 @@ import re
 import shlex
 import unicodedata
 from collections import Counter
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -299,13 +299,13 @@ def _task(raw: Any, index: int, where: str) -> Task:
 def _task_limits(entry: Json, where: str) -> TaskLimits:
     """A task's own limits. What the schema refuses is no limit."""
     values: dict[str, float] = {}
-    for limit in fields(TaskLimits):
-        value = entry.get(limit.name)
+    for name in TaskLimits._fields:
+        value = entry.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool):
             if not 0 < value < 10**12:
                 wanted = "expected a number above 0 and below 1e12"
-                raise BadInput(f"{where}.{limit.name}: {wanted}, found {value}")
-            values[limit.name] = value
+                raise BadInput(f"{where}.{name}: {wanted}, found {value}")
+            values[name] = value
     return TaskLimits(**values)
 
 
@@ -380,7 +380,7 @@ def _check(value: Any, where: str) -> Check:
         results=_get(entry, "results", str) or "",
     )
     name = _get(entry, "name", str) or check.command
-    return replace(check, name=text.one_line(name, 60))
+    return check._replace(name=text.one_line(name, 60))
 
 
 def _setup(value: Any) -> Setup | None:

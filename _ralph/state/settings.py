@@ -67,5 +67,5 @@ class Settings:
         return replace(
             self,
             plan=replace(plan, branch=self.plan.branch),
-            limits=replace(limits, until=self.limits.until, jobs=self.limits.jobs),
+            limits=limits._replace(until=self.limits.until, jobs=self.limits.jobs),
         )

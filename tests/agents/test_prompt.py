@@ -210,7 +210,7 @@ def test_what_is_said_when(
 def test_the_files_that_it_names_are_those_that_the_agent_has(tmp_path: Path) -> None:
     (tmp_path / "plans").mkdir()
     bench = Bench(tmp_path / "plans")
-    bench.paths = replace(bench.paths, root=tmp_path)
+    bench.paths = bench.paths._replace(root=tmp_path)
     prompt = full(bench)
     assert "plans/prd.json and plans/progress.txt are copies to read" in prompt
     assert str(bench.paths.handoff()) in prompt

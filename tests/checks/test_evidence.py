@@ -4,7 +4,6 @@ in a table, and counts."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +221,7 @@ def test_a_task_may_remove_tests_that_it_changes_by_allow_and_else_is_told_how()
 
 
 def test_what_was_red_in_an_own_check_must_run() -> None:
-    own = replace(OWN, results="junit")
+    own = OWN._replace(results="junit")
     for now, red in (("a+ bo", True), ("a+ b+", False), ("a+", True)):
         room = Room(tip="suite a+")
         room.results.add("tip", [scripted.run("a+ b-", "own")])
