@@ -448,7 +448,7 @@ def main() -> None:
     try:
         sys.exit(cli.main(prog_name="ralph", standalone_mode=False))
     except click.ClickException as error:
-        error = options.with_meant(error)
+        error = options.with_advice(error)
         error.show()
         if "--json" in sys.argv:
             import json

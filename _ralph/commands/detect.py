@@ -38,24 +38,18 @@ class Project:
         self.names = listed.split("\0")
         self.manifest = self._text("/package.json")
         self.scripts = _members(json.loads, self.manifest, "scripts")
-        self.ci = self._text(*TABLE["ci"])
-        self.absent: list[str] = []  # programs of rows that fit but for these
         self.rows: dict[str, Json] = {}  # by kind
+        self.absent: list[str] = []  # programs of rows that fit but for these
+        self.above = Project(root) if folder else None
+        top = self.above or self
+        self.ci: str = top._text(*TABLE["ci"])
         self.workspace: Project | None = None  # that has the lock file
-        if not folder:
-            self._choose_rows()
-            return
-        whole = Project(root)
-        self.ci = whole.ci
         self._choose_rows()
-        for kind, row in whole.rows.items():
-            if row["lock"] and kind in self.rows and not self.rows[kind]["lock"]:
-                self.rows[kind] = row
-                self.workspace = whole
 
     def _choose_rows(self) -> None:
         """Choose the row of each kind: the first that fits and whose program is there,
-        but nothing else in place of a lock file's."""
+        but nothing else in place of a lock file's, which may be that of the whole
+        repository."""
         absent: dict[str, list[str]] = {}
         locked = set()  # kinds whose lock file's program is absent
         for changes in TABLE["tools"]:
@@ -71,16 +65,20 @@ class Project:
                 locked.add(kind)
         for programs in absent.values():
             self.absent += programs
+        if not self.above:
+            return
+        for kind, row in self.above.rows.items():
+            if row["lock"] and kind in self.rows and not self.rows[kind]["lock"]:
+                self.rows[kind] = row
+                self.workspace = self.above
 
     def _fits(self, row: Json, text: str) -> bool:
         """Whether a row is about this project, whose files say `text`."""
-        return (
-            bool(self._find(*row["files"]))
-            and not self._find(*row["without"])
-            and _says(row["says"], text)
-            and not _says(row["lacks"], text)
-            and (not row["ci"] or self._runs_in_ci(row["ci"]))
-        )
+        if not self._find(*row["files"]) or self._find(*row["without"]):
+            return False
+        if row["ci"] and not self._runs_in_ci(row["ci"]):
+            return False
+        return _says(row["says"], text) and not _says(row["lacks"], text)
 
     def _find(self, *globs: str) -> list[str]:
         """Those of its files that match, as in .gitignore."""

@@ -77,11 +77,9 @@ def _refuse_second_plan(path: Path, root: Path) -> None:
     if path.exists() or path.parent != Path() or not above:
         return
     if above.resolve().is_relative_to(root.resolve()):
-        raise BadInput(
-            f"the plan of this repository is {above}: "
-            f"{command_line('init', above)} adds what it lacks; "
-            f"for another one here: --prd {shlex.quote(str(path.absolute()))}"
-        )
+        adds = f"{command_line('init', above)} adds what it lacks"
+        other = f"for another one here: --prd {shlex.quote(str(path.absolute()))}"
+        raise BadInput(f"the plan of this repository is {above}: {adds}; {other}")
 
 
 def _project(root: Path) -> Project:
@@ -213,16 +211,12 @@ def next_steps(path: Path) -> list[str]:
 
 def _git_steps(path: Path) -> list[str]:
     """The command that commits the plan, where that is not done."""
-    folder, root = path.parent, locate(path).root
-    command = "git" if folder == Path() else f"git -C {shlex.quote(str(folder))}"
+    root = locate(path).root
     if not in_folder(root).maybe("rev-parse", "-q", "--verify", "HEAD"):
-        return [f"{command} add -A && {command} commit -m start"]
-    names = [path.name]
-    for name in ("AGENTS.md", ".gitignore", INCLUDE):
-        names.append(os.path.relpath(root / name, folder.resolve()))
+        return ["git add -A && git commit -m start"]
+    files = [path, *(root / name for name in ("AGENTS.md", ".gitignore", INCLUDE))]
+    names = [os.path.relpath(file) for file in files]
     words = ("ls-files", "-omz", "--exclude-standard", "--")
-    changed = in_folder(folder)(*words, *names).split("\0")
+    changed = names_in(in_folder(Path())(*words, *names))
     names = [name for name in names if name in changed]
-    if not names:
-        return []
-    return [f"{command} add {shlex.join(names)} && {command} commit -m plan"]
+    return [f"git add {shlex.join(names)} && git commit -m plan"] if names else []

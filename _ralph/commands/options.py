@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -340,20 +339,10 @@ def for_people(command: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def with_meant(error: click.ClickException) -> click.ClickException:
-    """The error, with what to do instead of an option that is gone, or with the option
-    that was meant where somebody named a task or a plan without it."""
+def with_advice(error: click.ClickException) -> click.ClickException:
+    """The error, with what to do instead of an option that is gone."""
     from _ralph import gone
 
     if isinstance(error, click.NoSuchOption) and error.option_name in gone.OPTIONS:
         return click.UsageError(gone.instead_of(error.option_name), error.ctx)
-    found = re.search(r"unexpected extra arguments? \((\S+)", error.message)
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    if found and context:
-        name = found[1].rstrip(")")
-        option = "--prd" if os.path.isfile(name) else "--task"
-        if any(option in one.opts for one in context.command.params):
-            return click.UsageError(
-                f"{error.message}; is `{option} {name}` meant?", context
-            )
     return error

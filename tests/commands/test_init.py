@@ -526,7 +526,7 @@ def test_next_for_a_plan_elsewhere(repo: Repo) -> None:
     repo.write("plans/a b.json", PLAN % ', "checks": ["true"]')
     (last,) = said(repo, "--prd", "plans/a b.json")
     commit, _, run = last.removeprefix("next: ").split("; ")
-    assert shlex.quote("a b.json") in commit
+    assert shlex.quote("plans/a b.json") in commit
     subprocess.run(commit, shell=True, cwd=repo.path, env=repo.env, check=True)
     assert run in said(repo, "--prd", "plans/a b.json")[0]
     words = shlex.split(run)[1:]

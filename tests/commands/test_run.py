@@ -104,19 +104,6 @@ def test_the_first_line_says_what_is_to_come_and_every_stop_how_to_go_on(
     assert said.splitlines()[-1][20:] == "next: ralph run"
 
 
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [("run T1", "--task T1"), ("run plan.json", "--prd plan.json"), ("status plan.json", "--prd plan.json"), ("status T1", "")],
-)  # fmt: skip
-def test_a_task_or_a_plan_without_its_option_is_understood(
-    repo: Repo, words: str, meant: str
-) -> None:
-    repo.write("plan.json", "[]")
-    done = repo.ralph(*words.split())
-    assert done.returncode == 2 and "unexpected extra argument" in done.stderr
-    assert (f"is `{meant}` meant?" in done.stderr) is bool(meant)
-
-
 def test_the_attempt_that_starts_clean_says_so_when_it_begins(repo: Repo) -> None:
     repo.plan({"checks": ["false"]})
     said = repo.run(
