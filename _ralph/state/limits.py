@@ -134,22 +134,19 @@ def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop 
 
 def used(limits: Limits, history: History) -> Usage:
     """What the run and the plan have used of each limit that is set."""
-    run = history.this_run
-    of_run = {
-        "usd": Used(run.usd, limits.usd, at_least=run.at_least),
-        "tokens": Used(run.tokens.total, limits.tokens),
-        "iterations": Used(run.iterations, limits.iterations),
-        "seconds": Used(round(run.seconds, 1), limits.hours * 3600),
-    }
-    of_plan = {
-        "usd": Used(history.usd, limits.budget_usd, at_least=history.at_least),
-        "tokens": Used(history.tokens.total, limits.budget_tokens),
-    }
-    return Usage(_set(of_run), _set(of_plan))
-
-
-def _set(limits: dict[str, Used]) -> dict[str, Used]:
-    return {unit: used for unit, used in limits.items() if used.limit < NONE}
+    run, usage = history.this_run, Usage()
+    if limits.usd < NONE:
+        usage.run["usd"] = Used(run.usd, limits.usd, run.at_least)
+    if limits.tokens < NONE:
+        usage.run["tokens"] = Used(run.tokens.total, limits.tokens)
+    usage.run["iterations"] = Used(run.iterations, limits.iterations)
+    usage.run["seconds"] = Used(round(run.seconds, 1), limits.hours * 3600)
+    if limits.budget_usd < NONE:
+        spent = Used(history.usd, limits.budget_usd, history.at_least)
+        usage.plan["usd"] = spent
+    if limits.budget_tokens < NONE:
+        usage.plan["tokens"] = Used(history.tokens.total, limits.budget_tokens)
+    return usage
 
 
 def run_deadline(limits: Limits, seconds: float, now: float) -> float:

@@ -116,8 +116,9 @@ def remove_git_locks(paths: Paths, branch: str, place: str = "") -> None:
     ]
     if branch:
         names.append(f"refs/heads/{glob.escape(branch)}")
-    for left in [path for name in names for path in common.glob(f"{name}.lock")]:
-        files.clear(left)
+    for name in names:
+        for left in [*common.glob(f"{name}.lock")]:
+            files.clear(left)
 
 
 def discard_unsynced(paths: Paths) -> None:
@@ -139,20 +140,8 @@ def boot() -> str:
     time of the start moves when the clock is set."""
     if found := files.read_regular(Path("/proc/sys/kernel/random/boot_id")):
         return found.decode().strip()
+    value, size = ctypes.create_string_buffer(100), ctypes.c_size_t(100)
     with contextlib.suppress(AttributeError):  # only macOS has this function
-        value, size = ctypes.create_string_buffer(100), ctypes.c_size_t(100)
-        asked = ctypes.CDLL(None).sysctlbyname
-        if (
-            asked(
-                b"kern.bootsessionuuid",
-                value,
-                ctypes.byref(size),
-                None,
-                ctypes.c_size_t(0),
-            )
-            == 0
-        ):
-            return value.value.decode()
-    import psutil
-
-    return str(round(psutil.boot_time()))
+        ask = ctypes.CDLL(None).sysctlbyname
+        ask(b"kern.bootsessionuuid", value, ctypes.byref(size), None, ctypes.c_size_t())
+    return value.value.decode()

@@ -91,19 +91,17 @@ def starter() -> Json:
 
 
 def _no_checks(paths: Paths, plan: Plan, unchecked: list[str], given: Path) -> str:
-    own = prd.foreign_gates(plan)
-    words = [
-        word
-        for command in own or ["YOUR TEST COMMAND"]
-        for word in ("--check", command)
-    ]
-    init = f"`{command_line('init', given)}` adds those that it finds; or name them"
-    source = "With those that stand in the plan" if own else init
-    which = (
-        "no task has any of its own"
-        if len(unchecked) == len(plan.tasks)
-        else f"{unchecked[0]} has none"
-    )
+    found = prd.foreign_gates(plan)
+    words: list[str] = []
+    for command in found or ["YOUR TEST COMMAND"]:
+        words += ["--check", command]
+    source = "With those that stand in the plan"
+    if not found:
+        init = command_line("init", given)
+        source = f"`{init}` adds those that it finds; or name them"
+    which = f"{unchecked[0]} has none"
+    if len(unchecked) == len(plan.tasks):
+        which = "no task has any of its own"
     return (
         f"{paths.prd.name}: there are no checks, so nothing could prove that a task is done "
         f"({which}). {source}:\n\n"
