@@ -192,9 +192,7 @@ def hide(checkout: Checkout, made: Iterable[str]) -> None:
         if "\n" not in name:
             lines.append(only(name))
     rules = person_s + os.fsencode("\n".join([*lines, ""]))
-    ignore = checkout.beside("ignore")
-    if files.read_regular(ignore) != rules:
-        files.clear(ignore).write_bytes(rules)
+    files.clear(checkout.beside("ignore")).write_bytes(rules)
 
 
 def remove_lock(checkout: Checkout) -> None:
