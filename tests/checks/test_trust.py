@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from _ralph.checks.trust import variables
+from _ralph.checks.trust import ask_home, variables
+from _ralph.git.git import Git
 from tests.conftest import Repo
 from tests.scripts import RESULT
 
@@ -282,6 +283,38 @@ def test_trust_reaches_the_other_side_of_a_prefix(
     agent = agent_of(repo, tool, "assert says(7)")
     wrap = f"env -i PATH={repo.env['PATH']} HOME={repo.env['HOME']}"
     code, _, printed = repo.run(agent, "--wrap", wrap)
+    assert code == 0, printed
+
+
+def test_mise_in_all_its_file_names(repo: Repo) -> None:
+    names = {
+        "mise.toml", ".mise.toml", "mise/config.toml", ".mise/config.toml", ".config/mise.toml",
+        ".config/mise/mise.toml", ".config/mise/config.toml", ".config/mise/conf.d/a.toml",
+        "a/b/mise.toml", "a/.config/mise/config.toml", "mise.ci.toml", ".tool-versions", "sub/Mise.toml",
+    }  # fmt: skip
+    others = {"mise.py", "mise.toml.md", "config.toml", "mise/a.toml", "a.mise.toml"}
+    repo.tool("mise", f"echo '{repo.path.resolve()}: trusted'")
+    for name in names | others:
+        repo.write(name, "")
+    repo.commit("files")
+    (answer,) = ask_home(Git.at(repo.path), [], repo.env).answers
+    assert ({*answer.trusted}, answer.refused) == (names, [])
+    assert {*answer.tool.among(names | others)} == names
+
+
+def test_a_shim_of_mise_starts_in_every_place(repo: Repo) -> None:
+    tool = project(repo, "mise", real=True)
+    repo.write(tool.file, f'[tools]\nnode = "20.0.0"\n\n{tool.content}')
+    repo.commit("tools")
+    trust(repo, tool)
+    home = repo.env["HOME"]
+    repo.program(f"{home}/tool/bin/greet", "echo rate $RATE")
+    makes = f"mise link node@20.0.0 {home}/tool && mise reshim"
+    subprocess.run(makes, shell=True, cwd=repo.path, env=repo.env, check=True)
+    repo.env["PATH"] = f"{home}/.local/share/mise/shims:{repo.env['PATH']}"
+    check = "greet | grep -qx 'rate 7'"
+    repo.plan(own("T1"), setup=check, checks=[check])
+    code, _, printed = repo.run(agent_of(repo, tool, ""))
     assert code == 0, printed
 
 
