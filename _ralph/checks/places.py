@@ -73,7 +73,7 @@ def hooks_folder(home: Git) -> str:
     words = ("config", "--show-scope", "--path", "--get-all", "core.hooksPath")
     for line in (home.maybe(*words) or "").splitlines():
         scope, _, named = line.partition("\t")
-        if scope != "command":  # ralph's own setting
+        if (scope, named) != ("command", os.devnull):  # ralph's own setting
             folder = home.root / named
     real = Path(os.path.normpath(folder))
     in_git = any(real.is_relative_to(git) for git in (home.dir, home.common))

@@ -97,8 +97,8 @@ class Room:
         """Go on where earlier checks ended on the files of `commit`: what they built
         stays, tracked files are put back. False if the room is not there any more."""
         self._tree = self._head = commit
-        if self.is_set_up:
-            self._put_back()
+        if self.is_set_up and not self._put_back():
+            self.places.let_tools_trust(self.place, commit)
         return self.is_set_up
 
     def run(self, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:

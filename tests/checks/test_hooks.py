@@ -496,6 +496,7 @@ ALL = "echo called $0; exit 1"
 STANDS = {
     "in .git/hooks": (".git/hooks", "", "called .git/hooks/pre-commit"),
     "for all repositories": ("../all", "{out}/all", "called .git/ralph-hooks/pre-commit"),
+    "the same, by a variable": ("../all", "GIT_CONFIG {out}/all", "called .git/ralph-hooks/pre-commit"),
     "a folder inside .git": (".git/h", ".git/h", "called .git/ralph-hooks/pre-commit"),
     "the same, as a whole path": (".git/h", "{home}/.git/h", "called .git/ralph-hooks/pre-commit"),
     "above home": ("../all", "../all", "called .git/ralph-hooks/pre-commit"),
@@ -505,14 +506,21 @@ STANDS = {
 
 
 @pytest.mark.parametrize("where", STANDS)
-def test_hooks_of_home_are_the_room_s(repo: Repo, where: str) -> None:
+def test_hooks_of_home_are_the_room_s(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     folder, setting, says = STANDS[where]
     repo.program(f"{folder}/pre-commit", ALL)
     repo.git("add", "-A")
     repo.git("commit", "-qnm", "hooks", "--allow-empty")
-    if setting:
-        names = {"out": repo.outside.resolve(), "home": repo.path.resolve()}
-        repo.git("config", "core.hooksPath", setting.format(**names))
+    names = {"out": repo.outside.resolve(), "home": repo.path.resolve()}
+    kind, _, path = setting.format(**names).rpartition(" ")
+    if kind:
+        monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+        monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.hooksPath")
+        monkeypatch.setenv("GIT_CONFIG_VALUE_0", path)
+    elif path:
+        repo.git("config", "core.hooksPath", path)
     room = prepared(repo)
     result = room.hook("pre-commit", "0001")
     assert result

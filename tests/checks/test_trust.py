@@ -15,7 +15,10 @@ import pytest
 
 from _ralph.checks.trust import ask_home, variables
 from _ralph.git.git import Git
+from _ralph.model import Check
+from tests.checks.test_room import prepared, room_of
 from tests.conftest import Repo
+from tests.git.support import head
 from tests.scripts import RESULT
 
 # As mise: what is trusted at home is noted by its folder, a variable names more.
@@ -133,13 +136,17 @@ def test_what_home_trusts_every_place_trusts(repo: Repo, name: str, real: bool) 
     """Setup, the agent, checks and the final check; home is asked once for all."""
     tool = project(repo, name, real)
     trust(repo, tool)
-    repo.plan(own("T1"), own("T2"), setup=tool.says(7), checks=[tool.says(7)])
+    tasks = [
+        own(name, f"{tool.says(7)} && test -f {name}") for name in ("T1", "T2", "T3")
+    ]
+    repo.plan(*tasks, setup=tool.says(7), checks=[tool.says(7)])
     agent = agent_of(repo, tool, "assert says(7)")
     doctor = repo.ralph("doctor", "--agent", agent)
     assert doctor.returncode == 0, doctor.stdout
     assert "does not trust" not in shown(doctor.stdout)
-    code, _, printed = repo.run(agent)
-    assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
+    # Two loops use one room, each in a process of its own
+    code, _, printed = repo.run(agent, "--jobs", "2")
+    assert (code, repo.passed()) == (0, ["T1", "T2", "T3"]), printed
     if not real:
         asked = Path(repo.env["HOME"], "asked").read_text().split()
         assert asked == ["asked"] * 2  # by doctor, and by the run
@@ -284,6 +291,21 @@ def test_trust_reaches_the_other_side_of_a_prefix(
     wrap = f"env -i PATH={repo.env['PATH']} HOME={repo.env['HOME']}"
     code, _, printed = repo.run(agent, "--wrap", wrap)
     assert code == 0, printed
+
+
+def test_who_goes_on_in_the_room_trusts_it(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another loop has prepared it."""
+    tool = project(repo, "mise", real=False)
+    trust(repo, tool)
+    for name in ("PATH", "HOME"):
+        monkeypatch.setenv(name, repo.env[name])
+    prepared(repo)
+    room = room_of(repo)
+    assert room.go_on(head(repo))
+    (result,) = room.run([Check("rate", tool.says(7))], "0001")
+    assert result.ok, result.tail
 
 
 def test_mise_in_all_its_file_names(repo: Repo) -> None:
