@@ -48,6 +48,7 @@ class Check(NamedTuple):
     timeout: float = 600.0  # seconds
     once: bool = False  # in attempts only, not in a re-check or in `land`
     results: str = ""  # the format in which it reports single tests, if it does: junit
+    starts_red: bool = False  # the plan is to mend it
 
     @property
     def command(self) -> str:

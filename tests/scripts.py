@@ -80,6 +80,11 @@ def own(task: str) -> dict[str, object]:
     return {"checks": [f"grep -q good {task}.txt"]}
 
 
+def red(command: str) -> dict[str, object]:
+    """A check of the plan that may be red when a run begins."""
+    return {"run": command, "startsRed": True}
+
+
 COUNTS = f"(OUT / 'ran').open('a').write(f'{{task}} ')\n{MAKES}"
 """An agent that works, and notes for which task it was paid."""
 

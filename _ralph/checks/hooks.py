@@ -12,13 +12,15 @@ from _ralph import text
 from _ralph.agents.prompt import render_message
 from _ralph.checks.places import Places
 from _ralph.checks.room import Room
-from _ralph.checks.running import git_may_not_end
+from _ralph.checks.running import Checked, git_may_not_end, require_setup
 from _ralph.git.branch import Branch
 from _ralph.model import CheckResult, Task
 
 _SUBJECT = 72
 """Characters of a subject at most: git's convention, and a rule of most linters of
 messages."""
+_TRIED = 3
+"""Commits with which `pre-commit` is tried before an agent is paid."""
 _OWN = re.compile(r"^Ralph-(Agent|Attempt)\s*:.*\n?", re.IGNORECASE | re.MULTILINE)
 
 
@@ -162,3 +164,28 @@ def refused_message(
             )
             return sentence, results
     return "", results
+
+
+def refused_commits(places: Places, branch: Branch, tip: str) -> CheckResult | None:
+    """What `pre-commit` says where it refuses whatever is committed: the newest commits
+    that are no merges, each staged on its parent or on nothing. None if it lets one of
+    them pass, or there is no such hook. SetupFailed if `setup` is red on `tip`."""
+    if not places.has_hooks(["pre-commit"]):
+        return None
+    git = places.home
+    room = Room.at(places, places.paths.room)
+    refused: list[CheckResult] = []
+    with git_may_not_end(room, refused):
+        setup = room.prepare(tip, "hooks")
+        if setup:
+            require_setup(Checked([setup]))
+        for commit in git("rev-list", "--no-merges", f"-{_TRIED}", tip).split():
+            parent = git.maybe("rev-parse", "-q", "--verify", f"{commit}^")
+            if parent is None:
+                nothing = git("mktree").strip()
+                parent = git("commit-tree", nothing, "-m", "nothing")
+            result = _pre_commit(places, room, commit, parent.strip(), (), "hooks")[1]
+            if result is None or result.ok:
+                return None
+            refused.append(result)
+    return refused[0]

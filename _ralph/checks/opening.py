@@ -21,8 +21,9 @@ from _ralph.files import table
 from _ralph.git import patterns
 from _ralph.git.branch import Branch
 from _ralph.git.git import BULK, Git
-from _ralph.model import Plan
+from _ralph.model import Findings, Plan
 from _ralph.process.prefix import Prefix, words_of
+from _ralph.state.limits import Limits
 from _ralph.state.settings import Settings
 
 OLDEST = (2, 38)
@@ -63,6 +64,55 @@ def require_agent(
     which = "one attempt of each loop" if settings.jobs > 1 else "one attempt"
     late = f"{agent.name} reports usage only when it exits"
     return [f"{late}, so {which} can exceed the limit"]
+
+
+def who_pays(allowed: Limits, agent: Agent) -> Findings:
+    """Which key or login pays for an agent, and whether anything limits what a key is
+    billed."""
+    key, login = registry.credentials(agent, os.environ)
+    if key and login:
+        advice = "unset it to use the subscription"
+        yield "note", f"{key} is billed instead of the subscription ({login}); {advice}"
+    elif key:
+        yield "say", f"{agent.name}: {key} is billed"
+    elif login:
+        yield "say", f"{agent.name}: the login in {login} pays"
+    elif agent.cli.keys:
+        wanted = registry.known_credentials(agent)
+        advice = "log in, unless it has one elsewhere"
+        yield "warning", f"no login found ({wanted}); {advice}"
+    if not key or allowed.in_dollars or allowed.in_tokens:
+        return
+    for unit, option in (("dollars", "--max-usd"), ("tokens", "--max-tokens")):
+        if unit in agent.cli.reports:
+            advice = f"set {option}, or a budget in the plan"
+            yield "note", f"nothing limits what {key} is billed; {advice}"
+            return
+
+
+def denied_paths(plan: Plan, agent: Agent) -> list[str]:
+    """What open tasks name in their checks and `allow`, and an agent may not write
+    without full permissions."""
+    if agent.name != "claude" or agent.permissions != "edit":
+        return []
+    found = []
+    for task in plan.tasks:
+        words = [*task.allow, *(check.command for check in task.checks)]
+        if not task.passed:
+            found += re.findall(r"\.claude/[\w./*-]*", " ".join(words))
+    return [*dict.fromkeys(found)]
+
+
+def absent_submodules(git: Git) -> list[str]:
+    """A warning of submodules that are not there at home, so that no place has them."""
+    if not (git.root / ".gitmodules").is_file():
+        return []
+    listed = git.maybe("submodule", "status") or ""
+    names = [line.split()[1] for line in listed.splitlines() if line.startswith("-")]
+    if not names:
+        return []
+    advice = "git submodule update --init --recursive"
+    return [f"submodules that are not there: {text.few(names)}; {advice}"]
 
 
 def require_plan(settings: Settings) -> list[str]:

@@ -1,4 +1,5 @@
-"""`ralph doctor`: everything that a run needs, looked at before it begins."""
+"""`ralph doctor`: what the opening of a run looks at, all of it, and with a line for
+each thing that is found."""
 
 from __future__ import annotations
 
@@ -10,36 +11,23 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from _ralph import text
 from _ralph.agents import registry, running
 from _ralph.agents.cli import Agent
-from _ralph.checks import missing, opening
-from _ralph.checks.hooks import message_for
-from _ralph.checks.places import setup_failed
-from _ralph.checks.results import Results
-from _ralph.checks.running import Checked, Job, run_checks
+from _ralph.checks import opening
 from _ralph.checks.view import View
-from _ralph.commands import detect, init
+from _ralph.commands import init
 from _ralph.errors import Exit, RalphError, StopNow, translate
 from _ralph.files import resource
 from _ralph.git.git import freeze_settings, in_folder
-from _ralph.loop.before import cannot_start, refused
 from _ralph.loop.loop import Loop
-from _ralph.loop.start import made, untrusted
-from _ralph.model import (
-    AgentResult,
-    Check,
-    CheckResult,
-    Finding,
-    Findings,
-    Outcome,
-    Plan,
-    Task,
-)
+from _ralph.loop.opening import Opening, trial
+from _ralph.loop.start import made, notes, requirements
+from _ralph.model import AgentResult, Finding, Findings, Outcome, Plan
 from _ralph.process.process import Command, Control, run_process
 from _ralph.show.live import Terminal
 from _ralph.state import layout, limits, lock, prd, summary
@@ -54,6 +42,8 @@ _PATIENCE = 30.0
 _DOCTORS_OWN = ("--probe", "-v", "--verbose")
 _TURN = 120.0
 """Seconds that an agent may take for one cheap turn."""
+_SHOWN = {"say": "ok", "note": "warning", "old": "now"}
+"""What a finding that a run says, too, is called here."""
 
 
 def examine(
@@ -66,13 +56,11 @@ def examine(
     """Print each finding as it is found, what is fine only if `verbose`, then how to go
     on; the exit status. BadInput outside of a repository."""
     loop = _look(options, control)
-    parts = dict(_PARTS)
-    if try_agents:
-        parts["probe"] = _probe
     errors = warnings = 0
-    for name, part in parts.items():
+    for name, part in _parts(loop, try_agents).items():
         view.doing(name)
-        for level, line in _caught(part(loop)):
+        for level, line in _caught(part):
+            level = _SHOWN.get(level, level)
             errors += level == "error"
             warnings += level == "warning"
             if level != "ok" or options.verbose:
@@ -89,6 +77,8 @@ def examine(
     echo(f"\nno errors, {text.count(warnings, 'warning')} (-v says what is fine)")
     echo(f"to start it: {shlex.join(['ralph', 'run', *_given()])}")
     echo(f"every night: `crontab -e`, with this line\n{crontab_line(options)}")
+    if not try_agents:
+        echo("login not tried: ralph doctor --probe")
     return Exit.COMPLETE
 
 
@@ -122,52 +112,58 @@ def _look(options: Options, control: Control) -> Loop:
     """A run to look at; where the plan cannot be read, with none."""
     paths = layout.locate(options.prd)
     plan = Plan(paths.prd, "", None, None, (), paths.root.name)
-    with contextlib.suppress(RalphError, OSError):
+    with contextlib.suppress(RalphError, OSError):  # a finding of its own
         plan = validated(prd.load(paths.prd), options)
     return made(options, paths, plan, control, None, "")
 
 
-def _caught(part: Findings) -> Findings:
+def _parts(loop: Loop, try_agents: bool) -> dict[str, Callable[[], Findings]]:
+    """What is looked at, in order."""
+    parts: dict[str, Callable[[], Findings]] = {"tasks": lambda: _tasks(loop)}
+    parts |= requirements(loop)
+    parts |= {
+        "agents": lambda: _agents(loop),
+        "limits": lambda: _limits(loop),
+        "settings": lambda: _settings(loop),
+        "disk": lambda: _disk(loop),
+        "checks": lambda: _checks(loop),
+    }
+    if try_agents:
+        parts["probe"] = lambda: _probe(loop)
+    return parts
+
+
+def _caught(part: Callable[[], Findings]) -> Findings:
     """The findings of one part. An exception in it is an error; the other parts go
     on."""
     try:
-        yield from part
+        yield from part()
     except StopNow:
         return
     except Exception as error:
         yield "error", str(translate(error))
 
 
-def _warnings(lines: Iterable[str]) -> Findings:
-    for line in lines:
-        yield "warning", line
-
-
 # ---------------------------------------------------------------- plan, limits, machine
 
 
-def _plan(loop: Loop) -> Findings:
+def _tasks(loop: Loop) -> Findings:
     plan = load_plan(loop.paths, loop.options)
     passed = sum(task.passed for task in plan.tasks)
     tasks = text.count(len(plan.tasks), "task")
     yield "ok", f"{plan.project}, {passed} of {tasks} passed"
-    if asked := prd.open_questions(plan):
+    asked = prd.open_questions(plan)
+    if asked:
         open = text.count(len(asked), "open question")
         more = "a run follows the planner's proposals"
         yield "warning", f"{open}, the first: {asked[0][0]}; {more}"
-    bare = [task.id for task in _open_tasks(plan) if not task.checks]
+    bare = [task.id for task in plan.tasks if not (task.passed or task.checks)]
     if bare:
         advice = "any change passes them, so add one to each"
         yield "warning", f"no check of their own: {text.few(bare)}; {advice}"
     if loop.places.keep and plan.setup and not plan.setup.when:
         anew = "setup has no `when`, so the clean room is made anew for each candidate"
         yield "warning", f"`keep` has no effect: {anew}"
-    yield from _warnings(opening.require_plan(loop.settings))
-    loop.log.require_file()
-
-
-def _open_tasks(plan: Plan) -> list[Task]:
-    return [task for task in plan.tasks if not task.passed]
 
 
 def _limits(loop: Loop) -> Findings:
@@ -176,57 +172,20 @@ def _limits(loop: Loop) -> Findings:
         loop.history.this_run = RunHistory()
     yield "ok", summary.limits_words(limits.used(loop.limits, loop.history), "a run")
     seconds = loop.history.this_run.seconds
-    if stop := limits.spent(loop.limits, loop.history, seconds, time.time()):
+    stop = limits.spent(loop.limits, loop.history, seconds, time.time())
+    if stop:
         yield "error" if stop.exit == Exit.PERSON else "warning", stop.reason
-
-
-def _lock(loop: Loop) -> Findings:
-    if holder := layout.running(loop.paths):
-        who = f"`ralph {holder.what}` is at work here (pid {holder.pid})"
-        ends = "`ralph stop` ends a loop"
-        yield "warning", f"{who}, so setup and checks were not run; {ends}"
-    else:
-        yield "ok", "free"
-
-
-def _git(loop: Loop) -> Findings:
-    opening.require_branch(loop.git, loop.branch)
-    yield from _warnings(opening.unseen(loop.places, loop.agents))
-    yield from _warnings(opening.uncopied(loop.places))
-    version = ".".join(map(str, opening.version_of(loop.git)))
-    hooks = loop.places.hooks(loop.paths.root)
-    more = f", commit hooks: {', '.join(hooks)}" if hooks else ""
-    yield "ok", f"{version}, verified work lands on {loop.branch.name}{more}"
-
-
-def _protect(loop: Loop) -> Findings:
-    return _warnings(opening.unprotected(loop.plan, loop.git))
-
-
-def _python(loop: Loop) -> Findings:
-    """Which Python checks and agents use."""
-    opening.require_own_files(loop.places)
-    if own := registry.own_venv(loop.paths.root):
-        without = f"without ralph's own virtual environment, {own}"
-        yield "ok", f"setup, checks and agents run {without}"
-
-
-def _wrap(loop: Loop) -> Findings:
-    opening.open_prefix(loop.places)
-    if loop.places.prefix:
-        yield "ok", f"setup, agents, hooks and checks run behind {loop.places.prefix}"
 
 
 def _settings(loop: Loop) -> Findings:
     """Files that checks may need and no checkout has."""
-    if ignored := init.local_settings(loop.paths.root):
+    ignored = init.local_settings(loop.paths.root)
+    if ignored:
         unseen = (
             f"git ignores {text.few(ignored)}, so agents and checks do not see them"
         )
         advice = f"name in {init.INCLUDE} what they need"
         yield "warning", f"{unseen}; {advice}"
-    yield from _warnings(missing.above(loop.paths.places))
-    yield from _warnings(untrusted(loop))
 
 
 def _disk(loop: Loop) -> Findings:
@@ -236,125 +195,40 @@ def _disk(loop: Loop) -> Findings:
         yield "warning", f"{free:.1f} GB free; {advice}"
     else:
         yield "ok", f"{free:.1f} GB free"
+    loop.log.require_file()
     for folder in (loop.paths.root, loop.paths.prd.parent):
         if not os.access(folder, os.W_OK):
             yield "error", f"{folder} is read-only, and ralph must write there"
 
 
-# ---------------------------------------------------------------- setup and checks
-
-
-def try_checks(loop: Loop, plan: Plan) -> Checked:
-    """What `setup`, the checks of a plan and those of its open tasks say on the commit
-    that its first attempt starts from, in the clean room. Only under the lock."""
-    checks: dict[str, Check] = {}
-    own = [check for task in _open_tasks(plan) for check in task.checks]
-    for check in [*plan.every_check, *own]:
-        checks[check.command] = check
-    commit = loop.branch.beginning()
-    job = Job(commit, [*checks.values()], "doctor")
-    before, view = loop.settings, loop.view
-    loop.use(replace(before, plan=plan))
-    loop.places.view = View()
-    try:
-        return run_checks(loop.places, loop.paths.room, job)
-    finally:
-        loop.use(before)
-        loop.places.view = view
-
-
-def _places(loop: Loop) -> Findings:
-    """Setup and every check in the clean room, as a run does them."""
-    if layout.running(loop.paths):
-        return  # they would disturb the loop
+def _checks(loop: Loop) -> Findings:
+    """Setup, every check and the commit hooks, as a run does them at its start."""
+    holder = layout.running(loop.paths)
+    if holder:  # they would disturb it
+        who = f"`ralph {holder.what}` is at work here (pid {holder.pid})"
+        ends = "`ralph stop` ends a loop"
+        yield "warning", f"{who}, so setup and checks were not run; {ends}"
+        return
     yield "trying", "setup and every check, as a run would; that can take minutes"
-    commit = loop.branch.beginning()
+    loop.places.view = View()
     with lock.alone(loop.paths, "doctor") as loop.run_id:
         layout.note_plan(loop.paths)
         freeze_settings(loop.git, loop.paths.private)
-        left = opening.end_left(loop.places)
-        checked = try_checks(loop, loop.plan)
-        why, red = "", checked.red_setup
-        if not red:
-            why = loop.places.missing_hook(loop.paths.room)
-            why = why or _refused(loop, commit)
-    if red:
-        yield "error", setup_failed(red)
-        return
-    if loop.plan.setup and (
-        shared := opening.shared_python(loop.places, loop.plan, loop.paths.room)
-    ):
-        yield "error", shared
-    green = "; setup is green there" if loop.plan.setup else ""
-    yield "ok", f"checks run in {loop.paths.room}{green}"
-    for result in checked.checks:
-        yield _judged(loop, result)
-    yield from _warnings(no_proofs(loop.plan, checked))
-    if checked.checks:
-        said = f"{text.count(len(checked.checks) - len(checked.red), 'check')} green"
-        if checked.red:
-            names = text.few([result.name for result in checked.red])
-            said += f", {len(checked.red)} red: {names}"
-        yield "now", said
-    if why:
-        yield "error", why
-    yield from _warnings([*left, *checked.notices])
+        with trial(loop, loop.plan) as tried:
+            yield from tried.checks()  # what follows needs a room that is set up
+            green = "; setup is green there" if loop.plan.setup else ""
+            yield "ok", f"checks run in {loop.paths.room}{green}"
+            for step in (tried.guarded, tried.own, tried.messages, tried.commits):
+                yield from _caught(step)
+            yield from notes(tried.no_proofs(), "warning")
+            yield "now", _counted(tried)
 
 
-def _refused(loop: Loop, commit: str) -> str:
-    """Why the commit hooks refuse the message of an open task; nothing if they let all
-    of them pass."""
-    results = Results(loop.paths.private / "doctor.json", "", "", loop.git.tree)
-    try:
-        for task in _open_tasks(loop.plan):
-            said = message_for(loop.places, task, 1, 1)
-            if why := refused(loop, results, task, said, commit):
-                return why
-    finally:
-        results.path.unlink(missing_ok=True)
-    return ""
-
-
-def no_proofs(plan: Plan, checked: Checked) -> list[str]:
-    """A warning of tasks whose own checks are all green before the work."""
-    green = {result.command for result in checked.checks if result.ok}
-    ids = []
-    for task in _open_tasks(plan):
-        commands = {check.command for check in task.checks}
-        if commands and commands <= green:
-            ids.append(task.id)
-    if ids:
-        names = text.few(ids)
-        return [f"own checks are green already, so they prove nothing: {names}"]
-    return []
-
-
-def _judged(loop: Loop, result: CheckResult) -> Finding:
-    """What the result of a check means before any work. One that lacks a program, or a
-    module that `setup` would install, says nothing about the work; any other module may
-    be what a task is to make."""
-    name, took = f"check {result.name}", f"({result.seconds:.1f} s)"
-    if result.ok:
-        return "ok", f"{name}: green now {took}"
-    why = result.said or text.last_line(result.tail)
-    red = f"{name}: red now {took}: {why}"
-    lacks = f"{name} cannot run here: {why}"
-    if not loop.plan.setup:
-        hint = detect.setup_hint(result.tail, result.exit, loop.paths.root)
-        if hint:
-            return hint[0], f"{lacks}; {hint[1]}"
-    for_all = result.command in {check.command for check in loop.plan.checks}
-    if result.missing:
-        return "error" if for_all else "warning", cannot_start(result)
-    if not for_all:
-        return "ok", red
-    if result.exit in (126, 127):
-        advice = "a program is missing: install it, or let `setup` do it"
-        return "error", f"{lacks}; {advice}"
-    if result.is_sound and result.tests:
-        return "now", f"{name}: {result.said} before the work"
-    weak = "it blocks no task, but passes beside it are weak, and runs end with 4"
-    return "warning", f"{red}; {weak}"
+def _counted(tried: Opening) -> str:
+    """How many checks are green, and which are red."""
+    red = [result.name for result in tried.found if not result.ok]
+    said = f"{text.count(len(tried.found) - len(red), 'check')} green"
+    return f"{said}, {len(red)} red: {text.few(red)}" if red else said
 
 
 # ---------------------------------------------------------------- agents
@@ -362,55 +236,28 @@ def _judged(loop: Loop, result: CheckResult) -> Finding:
 
 def _team(loop: Loop) -> list[Agent]:
     """Every agent that the tasks may need, and the judge."""
-    workers = loop.agents.workers or [loop.agents.named(loop.agents.commands()[0])]
-    return [agent for agent in (*workers, loop.agents.judge) if agent]
+    first = loop.agents.commands()[0]
+    return opening.agents_of(loop.agents) or [loop.agents.named(first)]
 
 
 def _agents(loop: Loop) -> Findings:
-    for agent in _team(loop):
-        yield from _caught(_agent(loop, agent))
-        yield from _caught(_permissions(loop, agent))
-
-
-def _agent(loop: Loop, agent: Agent) -> Findings:
-    yield from _warnings(
-        opening.require_agent(loop.settings, loop.agents, loop.places, agent)
-    )
-    names = [Path(word).name for word in agent.words]
-    named = [name for name in names if name in loop.agents.clis]
-    if agent.name == "plain" and named:
-        sees = "ralph sees the exit status alone, no limit and no cost"
-        first = f"{named[0]} is not its first word (`env NAME=VALUE` may precede it)"
-        yield "warning", f"of {agent.command} {sees}: {first}"
-    if loop.places.here:
+    """What it may do, and where it is, of each agent that can be named."""
+    team: list[Agent] = []
+    with contextlib.suppress(RalphError):
+        team = _team(loop)
+    for agent in team:
+        names = [Path(word).name for word in agent.words]
+        named = [name for name in names if name in loop.agents.clis]
+        if agent.name == "plain" and named:
+            sees = "ralph sees the exit status alone, no limit and no cost"
+            first = (
+                f"{named[0]} is not its first word (`env NAME=VALUE` may precede it)"
+            )
+            yield "warning", f"of {agent.command} {sees}: {first}"
         program = shutil.which(agent.program)
-        yield "ok", f"{agent.command} at {program}{_version(loop, agent)}"
-        yield from _billed(loop, agent, *registry.credentials(agent, os.environ))
-
-
-def _billed(loop: Loop, agent: Agent, key: str, login: str) -> Findings:
-    """Who pays, with the name of a key or of a login that an agent has."""
-    if key and login:
-        advice = "unset it to use the subscription"
-        yield (
-            "warning",
-            f"{key} is billed instead of the subscription ({login}); {advice}",
-        )
-    elif key:
-        yield "ok", f"{key} is set and is billed"
-    elif login:
-        yield "ok", f"logged in ({login}), and no key in the environment overrides it"
-    elif agent.cli.keys:
-        wanted = registry.known_credentials(agent)
-        advice = "log in, unless it has one elsewhere"
-        yield "warning", f"no login found ({wanted}); {advice}"
-    if not key or loop.limits.in_dollars or loop.limits.in_tokens:
-        return
-    for unit, option in (("dollars", "--max-usd"), ("tokens", "--max-tokens")):
-        if unit in agent.cli.reports:
-            advice = f"set {option}, or a budget in the plan"
-            yield "warning", f"nothing limits what {key} is billed; {advice}"
-            return
+        if loop.places.here and program:
+            yield "ok", f"{agent.command} at {program}{_version(loop, agent)}"
+        yield _permissions(loop, agent)
 
 
 def _version(loop: Loop, agent: Agent) -> str:
@@ -426,19 +273,17 @@ def _version(loop: Loop, agent: Agent) -> str:
     return ", " + text.one_line(version or "no version", 60)
 
 
-def _permissions(loop: Loop, agent: Agent) -> Findings:
+def _permissions(loop: Loop, agent: Agent) -> Finding:
     if agent.name in loop.plan.settings.get("agents", {}):
         runs = shlex.join(agent.cli.argv)
-        yield "warning", f"the plan itself defines it; read what it runs: {runs}"
-        return
+        return "warning", f"the plan itself defines it; read what it runs: {runs}"
     if agent.name == "plain":
-        yield "ok", "your own command; it runs as given, and can do all that you can"
-    elif agent.permissions == "full":
-        yield "warning", "permissions: full; it can do all that you can"
-    elif agent.permissions == "read":
-        yield "ok", "permissions: read only"
-    else:
-        yield "ok", f"permissions: edit; {agent.cli.edit_means}"
+        return "ok", "your own command; it runs as given, and can do all that you can"
+    if agent.permissions == "full":
+        return "warning", "permissions: full; it can do all that you can"
+    if agent.permissions == "read":
+        return "ok", "permissions: read only"
+    return "ok", f"permissions: edit; {agent.cli.edit_means}"
 
 
 # ---------------------------------------------------------------- cron
@@ -499,20 +344,3 @@ def _probed(agent: Agent, result: AgentResult) -> Finding:
             advice = f"write {key}=... above ralph's line in your crontab"
             break
     return "error", f"{who}: {result.reason or result.outcome}; {advice}"
-
-
-_PARTS: Mapping[str, Callable[[Loop], Findings]] = {
-    "plan": _plan,
-    "limits": _limits,
-    "lock": _lock,
-    "agent": _agents,
-    "git": _git,
-    "protect": _protect,
-    "python": _python,
-    "wrap": _wrap,
-    "settings": _settings,
-    "disk": _disk,
-    "places": _places,
-}
-"""What is looked at, part by part: what a run requires at its start, and what that does
-not say."""

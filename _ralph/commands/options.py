@@ -231,6 +231,11 @@ RUN_OPTIONS = (
         is_flag=True,
         help="Let the agent do anything that you can do.",
     ),
+    click.option(
+        "--starts-red",
+        is_flag=True,
+        help="Begin although no check of the plan is green, or a commit hook refuses.",
+    ),
     WRAP,
     click.option(
         "--no-awake", is_flag=True, help="Let the machine sleep during the run."

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,8 +20,7 @@ from _ralph import files, text
 from _ralph.agents.prompt import render_prompt, rules_of
 from _ralph.checks.judge import json_objects
 from _ralph.checks.opening import end_left, open_prefix, require_agent
-from _ralph.checks.places import setup_failed
-from _ralph.commands.doctor import no_proofs, try_checks
+from _ralph.checks.view import View
 from _ralph.commands.init import next_steps, write_starters
 from _ralph.commands.run import alone
 from _ralph.errors import (
@@ -28,11 +29,13 @@ from _ralph.errors import (
     Exit,
     NeedsPerson,
     RalphError,
+    SetupFailed,
     TryLater,
 )
 from _ralph.files import resource
 from _ralph.git.git import freeze_settings
 from _ralph.loop.loop import Loop
+from _ralph.loop.opening import trial
 from _ralph.loop.roles import run_role
 from _ralph.loop.start import look
 from _ralph.model import AgentResult, Json, Outcome, Plan, Share, spent_on
@@ -183,8 +186,8 @@ def _make_plan(loop: Loop, brief: Mapping[str, str], source: str) -> None:
     results: list[AgentResult] = []
     loop.view.line(f"planning with {loop.agents.planner.command}", color="cyan")
     try:
-        message = _ask(loop, brief, results)
-        plan = edit.apply(loop.plan, lambda now: _replaced(loop, now, message))
+        message, red = _ask(loop, brief, results)
+        plan = edit.apply(loop.plan, lambda now: _replaced(loop, now, message, red))
         loop.use(replace(loop.settings, plan=plan))
     except RalphError:
         if any(result.usd or result.tokens.total for result in results):
@@ -197,11 +200,15 @@ def _make_plan(loop: Loop, brief: Mapping[str, str], source: str) -> None:
     _note(loop, f"{tasks} planned from {source}", results, digest)
 
 
-def _ask(loop: Loop, brief: Mapping[str, str], results: list[AgentResult]) -> str:
+def _ask(
+    loop: Loop, brief: Mapping[str, str], results: list[AgentResult]
+) -> tuple[str, list[str]]:
     """Ask the planner, once more if something is wrong with its answer; the last
-    message with a usable plan. `results` gets what each turn cost."""
+    message with a usable plan, and the plan's checks that it is to mend. `results` gets
+    what each turn cost."""
     values: Json = {**_values(loop), "brief": brief, "wrong": [], "answer": ""}
     usable = ""
+    red: list[str] = []
     for name in ("plan", "plan-again"):
         loop.view.doing("planning")
         prompt = render_prompt(resource("templates/plan.md"), values)
@@ -212,7 +219,7 @@ def _ask(loop: Loop, brief: Mapping[str, str], results: list[AgentResult]) -> st
         _require_answer(result)
         message = _answer(loop, result, name)
         try:
-            wrong = _try_answer(loop, message)
+            wrong, red = _try_answer(loop, message)
             usable = message
         except BadInput as error:
             wrong = [f"the plan cannot be used: {error}"]
@@ -223,27 +230,33 @@ def _ask(loop: Loop, brief: Mapping[str, str], results: list[AgentResult]) -> st
         values["wrong"] = wrong
         values["answer"] = text.clean(text.tail(result.text, _ANSWER))
     if usable:
-        return usable
+        return usable, red
     out = loop.paths.logs / "plan-again.out"
     raise RalphError(
         f"the planner wrote no usable plan, twice; its last output is in {out}"
     )
 
 
-def _try_answer(loop: Loop, message: str) -> list[str]:
-    """What is wrong with the checks of a planner's plan. BadInput if its message holds
-    no plan that fits the schema."""
+def _try_answer(loop: Loop, message: str) -> tuple[list[str], list[str]]:
+    """What is wrong with the checks of a planner's plan, and the commands of those of
+    the plan that are red for no reason of the place. BadInput if its message holds no
+    plan that fits the schema."""
     plan = _read_answer(loop, loop.plan, message)
     loop.view.doing("trying the checks, which must be red now")
-    checked = try_checks(loop, plan)
-    red = checked.red_setup
-    if red is None:
-        return no_proofs(plan, checked)
-    untried = f"{setup_failed(red)}; so no check was tried"
+    shown, loop.places.view = loop.places.view, View()
+    try:
+        with trial(loop, plan) as tried:
+            for _ in [*tried.checks(), *tried.own()]:
+                pass  # doctor says them
+        return tried.no_proofs(), tried.red_for_good
+    except SetupFailed as error:
+        untried = f"{error}; so no check was tried"
+    finally:
+        loop.places.view = shown
     if plan.setup != loop.plan.setup:
-        return [untried]
+        return [untried], []
     loop.view.lines([untried])  # it is a person's, so the planner cannot mend it
-    return []
+    return [], []
 
 
 def _turn(loop: Loop, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
@@ -283,9 +296,12 @@ def _answer(loop: Loop, result: AgentResult, name: str) -> str:
 # ---------------------------------------------------------------- the plan
 
 
-def _read_answer(loop: Loop, was: Plan, message: str) -> Plan:
+def _read_answer(
+    loop: Loop, was: Plan, message: str, red: Collection[str] = ()
+) -> Plan:
     """The plan from the planner's answer: its tasks and description, with what a person
-    had written at the top level of the plan that `was`. BadInput with what is wrong."""
+    had written at the top level of the plan that `was`; its checks that are `red` are
+    the plan's to mend. BadInput with what is wrong."""
     answer: Json = {}
     for found in json_objects(message):
         if isinstance(found.get("userStories"), list):
@@ -304,6 +320,8 @@ def _read_answer(loop: Loop, was: Plan, message: str) -> Plan:
         for key in ("setup", "checks"):
             if answer.get(key) and not top.get(key):
                 top[key] = answer[key]
+    if red:
+        top["checks"] = [_may_be_red(check, red) for check in top.get("checks") or []]
     questions = answer.get("questions") or []
     if not isinstance(questions, list):
         raise BadInput("questions: expected a list")
@@ -338,6 +356,14 @@ def _branch(loop: Loop, was: Plan) -> str:
     return f"{stem}-{number + 1}"
 
 
+def _may_be_red(check: Any, red: Collection[str]) -> Any:
+    """A check as the plan has it, marked if it is one that may start red."""
+    entry = check if isinstance(check, dict) else {"run": check}
+    words = entry.get("run")
+    command = shlex.join(words) if isinstance(words, list) else words
+    return {**entry, "startsRed": True} if command in red else check
+
+
 def _own_keys(task: object) -> Json:
     """What a planner may say of a task."""
     if not isinstance(task, dict):
@@ -347,11 +373,11 @@ def _own_keys(task: object) -> Json:
     return {**own, "passes": False}
 
 
-def _replaced(loop: Loop, now: Plan, message: str) -> str:
+def _replaced(loop: Loop, now: Plan, message: str, red: Collection[str]) -> str:
     """The text of the new plan, in place of the one that stands there `now`: somebody
     may have edited it while the planner was at work. That is kept, unless its tasks are
     the example or git has it."""
-    plan = _read_answer(loop, now, message)
+    plan = _read_answer(loop, now, message, red)
     name = loop.git.name_of(loop.paths.prd)
     if not is_starter(now) and loop.git.maybe("show", f"HEAD:{name}") != now.text:
         data = now.text.encode()

@@ -125,7 +125,7 @@ class Branch:
         if not self.contains(tip, start):
             kept = f"; its old tip is parked at {self.park(tip, _MERGED)}"
         try:
-            self.land(start, tip, "begin again at HEAD")
+            self.land(start, tip, "begin again at HEAD", forward=not kept)
         except Moved:
             return self.open(before)
         again = f"{self.name} is merged; restarted from your HEAD"
@@ -175,9 +175,10 @@ class Branch:
                 found.setdefault(ids[-1], commit)
         return found
 
-    def land(self, commit: str, tip: str, why: str) -> None:
-        """Move the branch from `tip` to `commit`. Moved if it is elsewhere, and not
-        ahead of `commit` already; NeedsPerson if git refuses."""
+    def land(self, commit: str, tip: str, why: str, forward: bool = True) -> None:
+        """Move the branch from `tip` to `commit`. Moved if it is elsewhere, unless it
+        is ahead of `commit` already and `forward` allows that; NeedsPerson if git
+        refuses."""
         words = ("update-ref", "-m", f"ralph: {why}", self.ref, commit, tip)
         said = ""
         for pause in _PAUSES:
@@ -186,9 +187,11 @@ class Branch:
             if done.code == 0:
                 return
             now, said = self.tip(), done.error
-            if now and self.contains(commit, now):
+            if now == commit:
                 return
             if now != tip:
+                if forward and now and self.contains(commit, now):
+                    return
                 raise Moved
             full = no_space(self.git.common, "update-ref", said)
             if full:

@@ -192,7 +192,9 @@ def hide(checkout: Checkout, made: Iterable[str]) -> None:
         if "\n" not in name:
             lines.append(only(name))
     rules = person_s + os.fsencode("\n".join([*lines, ""]))
-    files.clear(checkout.beside("ignore")).write_bytes(rules)
+    ignore = checkout.beside("ignore")
+    if files.read_regular(ignore) != rules:
+        files.clear(ignore).write_bytes(rules)
 
 
 def remove_lock(checkout: Checkout) -> None:

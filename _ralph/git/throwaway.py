@@ -74,16 +74,16 @@ def _config(home: Git) -> str:
     identity = re.match("(.*) <(.*)>", who)  # it may stand in the environment alone
     if identity:
         kept["user.name"], kept["user.email"] = identity.groups()
-    kept["commit.gpgsign"] = "false"
-    kept["core.bare"] = "false"
-    version = "1" if "extensions.objectformat" in kept else "0"
-    kept["core.repositoryformatversion"] = version
-    if origin:  # last: submodules have another
+    if origin:
         if os.path.exists(home.root / origin):  # a path, which can be relative
             origin = os.path.realpath(home.root / origin)
         kept["remote.origin.url"] = origin
         kept["remote.origin.pushurl"] = NO_PUSH
         kept["remote.origin.fetch"] = "+refs/heads/*:refs/remotes/origin/*"
+    kept["commit.gpgsign"] = "false"
+    kept["core.bare"] = "false"
+    version = "1" if "extensions.objectformat" in kept else "0"
+    kept["core.repositoryformatversion"] = version
     return "".join(setting(f"{key}\n{value}") for key, value in kept.items())
 
 
@@ -117,8 +117,7 @@ def write_git(
         module.root.mkdir(parents=True, exist_ok=True)
         inside = own / "modules" / files.digest(os.fsencode(path))[:8]
         there = os.path.relpath(module.root, inside)
-        config = common["config"].partition('[remote "origin"]')[0]
-        config += setting(f"core.worktree\n{there}")
+        config = common["config"] + setting(f"core.worktree\n{there}")
         inner = {"HEAD": f"{commit}\n".encode(), "config": os.fsencode(config)}
         _write(module, inside, inner)
         link = f"gitdir: {os.path.relpath(inside, module.root)}\n"

@@ -3,8 +3,10 @@ its last, and whether the commit hooks let ralph's message pass."""
 
 from __future__ import annotations
 
-from _ralph import text
+import json
+
 from _ralph.checks import hooks
+from _ralph.checks.guard import fault_of
 from _ralph.checks.places import MESSAGE_HOOKS
 from _ralph.checks.results import Own, Results
 from _ralph.checks.room import Room
@@ -73,17 +75,22 @@ def own_checks(
     )
     green = dict(known.green) if known else {}
     for result in found.checks:
-        if result.command in own:
-            if result.missing:
-                return Verdict.SET_ASIDE, cannot_start(result)
-            green.setdefault(result.command, result.ok)
+        if result.command not in own:
+            continue
+        why = cannot_run(loop, begun.task, result)
+        if why:
+            return Verdict.SET_ASIDE, why
+        green.setdefault(result.command, result.ok)
     results.own[own_key(loop, begun.task)] = Own(tip, green)
     loop.view.lines(found.notices)
     return None
 
 
-def cannot_start(result: CheckResult) -> str:
-    """The sentence about a check whose program is missing."""
-    why = text.last_line(result.tail)
-    advice = "a program is missing: install it, or let `setup` do it"
-    return f"check {result.name} cannot run here: {why}; {advice}"
+def cannot_run(loop: Loop, task: Task, result: CheckResult) -> str:
+    """Why a task's own check cannot run here, if it is red for a reason of the place.
+    What the task's words name beside its checks it may be to make."""
+    lacks = None if result.ok else fault_of(loop.places, result)
+    said = {key: value for key, value in task.raw.items() if key != "checks"}
+    if lacks is None or lacks.is_named_in(json.dumps(said, ensure_ascii=False)):
+        return ""
+    return f"check {result.name} cannot run here: {lacks.sentence}"

@@ -12,10 +12,9 @@ from _ralph.checks.room import Room
 from _ralph.checks.running import Job, run_checks
 from _ralph.checks.suite import compare, judged
 from _ralph.errors import Stop
-from _ralph.files import digest
 from _ralph.loop.landing import failure_of
 from _ralph.loop.loop import Loop
-from _ralph.loop.opening import ensure_open
+from _ralph.loop.opening import digest_of, ensure_open
 from _ralph.model import Check, CheckResult, Task
 from _ralph.state import edit
 from _ralph.state.records import Rechecked
@@ -48,9 +47,7 @@ def final_check(loop: Loop, results: Results) -> bool:
     loop.read()
     tip = loop.branch.tip()
     checks = loop.plan.checks_of_passed
-    setup = loop.plan.setup.run if loop.plan.setup else ""
-    commands = "\0".join([setup, *(check.command for check in checks)])
-    names = digest(commands.encode("utf-8", "surrogatepass"))
+    names = digest_of(loop.plan)
     if loop.trouble or not (tip and loop.plan.passed_ids and checks):
         return True
     last = loop.history.recheck

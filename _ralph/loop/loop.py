@@ -66,6 +66,7 @@ class Loop:
     trouble: str = ""  # why prd.json cannot be read now
     pending: list[tuple[str, str, str]] = field(default_factory=list)  # news to tell
     has_told: bool = False  # on leaving the room: a person may have done something
+    is_opened: bool = False  # it has looked at what must be known before any work
     check_is_due: bool = False  # the run before was cut short of its final check
     last_stop: Stop | None = None  # what its last attempt means for the run
     deaths: int = 0  # how often a loop of this number died in the same examination

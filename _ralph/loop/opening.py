@@ -1,18 +1,26 @@
-"""The opening of a run, by loop 1: setup and the plan's checks at the tip, and the
-message of the first commit; then the `run` record."""
+"""The opening of a run, by loop 1: setup and the plan's checks at the tip, the commit
+hooks, and whether anything guards the run; then its `run` record. `ralph doctor` and
+`ralph plan` look at the same."""
 
 from __future__ import annotations
 
-from _ralph import text
-from _ralph.checks import hooks
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from _ralph import files, text
+from _ralph.checks import guard, hooks
+from _ralph.checks.guard import Guard
 from _ralph.checks.opening import shared_python
 from _ralph.checks.results import Results
-from _ralph.checks.running import baseline
-from _ralph.errors import BadInput, SetupFailed
-from _ralph.loop.before import refused
+from _ralph.checks.room import Room
+from _ralph.checks.running import baseline, prefix_fails
+from _ralph.errors import BadInput, RalphError, SetupFailed, Stop, StopNow, TryLater
+from _ralph.loop.before import cannot_run, refused
 from _ralph.loop.branch import tip_of
 from _ralph.loop.loop import Loop
-from _ralph.model import CheckResult, Task
+from _ralph.loop.setup import when_setup_works
+from _ralph.model import Check, CheckResult, Findings, Plan, Task
 from _ralph.state.records import RunBegan
 
 
@@ -23,20 +31,55 @@ def is_open(loop: Loop) -> bool:
 
 def ensure_open(loop: Loop, results: Results, task: Task | None) -> bool:
     """Open the run if that is not done: whether it was done now. `task` is the one that
-    is tried first. BadInput where nothing could pass, before an agent is paid. In the
-    room."""
-    if is_open(loop):
+    is tried first. RalphError or Stop where nothing could pass, before an agent is
+    paid. In the room."""
+    # A run that goes on after a kill has begun, and is not asked what guards it.
+    begun = bool(loop.history.this_run.iterations or loop.history.open_starts)
+    opened = is_open(loop)
+    if loop.is_opened or (opened and (begun or not task)):
         loop.tell("opened")
         return False
-    tip = tip_of(loop)
+    tasks = [task] if task else []
+    opening = Opening(loop, results, tip_of(loop), tasks, waits=begun)
+    steps = opening.steps if task and not begun else [opening.checks]
+    lines: list[str] = []
+    refusal: RalphError | Stop | None = None
+
+    def take(step: Callable[[], Findings]) -> None:
+        for level, line in step():
+            if level != "old":
+                say(loop, level, line)
+            lines.append(f"- {line}")
+
     try:
-        lines = look(loop, results, tip)
-        if why := loop.places.missing_hook(loop.paths.room):
-            raise BadInput(why)
-        if task:
-            require_message(loop, results, task, tip)
-    except SetupFailed as error:
-        raise BadInput(str(error)) from None
+        for step in steps:
+            when_setup_works(loop, "", lambda: take(step))  # noqa: B023
+    except StopNow:
+        raise
+    except (RalphError, Stop) as error:
+        refusal = error
+    if not opened:
+        write_run(loop, opening.tip, lines)
+    if refusal:
+        raise refusal
+    loop.is_opened = task is not None
+    loop.tell("opened")
+    return True
+
+
+def say(loop: Loop, level: str, line: str) -> None:
+    """Show a finding."""
+    first, *others = line.splitlines()
+    if level == "say":
+        loop.view.line(first)
+    else:
+        loop.view.line(f"! {first}", color="yellow")
+    for other in others:
+        loop.view.line(other, "    ")
+
+
+def write_run(loop: Loop, tip: str, lines: Sequence[str]) -> None:
+    """Write the `run` record, with lines for people."""
     with loop.plan_locked():
         continues = loop.history.run is not None
         given = loop.options.limits.items()
@@ -48,39 +91,228 @@ def ensure_open(loop: Loop, results: Results, task: Task | None) -> bool:
         )
         what = "the run goes on" if continues else "a run begins"
         headline = f"iteration {loop.history.iteration} | {what}"
-        loop.write(record, headline, [f"- {line}" for line in lines])
-    loop.tell("opened")
-    return True
+        shown = [part for line in lines for part in line.splitlines()]
+        loop.write(record, headline, shown)
 
 
-def look(loop: Loop, results: Results, tip: str) -> list[str]:
-    """What the plan's checks say before the work: lines for the log. `setup` runs, if
-    there is one: BadInput where it installs into a Python that all places share."""
-    plan = loop.plan
-    if not (plan.checks or plan.setup):
-        return []
-    loop.view.doing("running checks")
-    found = baseline(loop.places, results, tip, plan.checks, "baseline")
-    if plan.setup:
-        led = shared_python(loop.places, plan, loop.paths.room)
+@dataclass
+class Opening:
+    """What must be found out on the commit `tip` before any work at `tasks`. `waits`: a
+    `setup` that is red there is waited for. The steps come in order, in the room; each
+    gives its findings, and raises where a run ends unpaid."""
+
+    loop: Loop
+    results: Results
+    tip: str
+    tasks: Sequence[Task]
+    waits: bool = False
+    guards: Sequence[Guard] = ()
+    found: Sequence[CheckResult] = ()  # what every check said, once `own` has run
+
+    @property
+    def red_for_good(self) -> list[str]:
+        """The commands of the plan's checks that are red for no reason of the place."""
+        red = []
+        for one in self.guards:
+            if not (one.holds or one.starts_red or one.fault or one.unloaded):
+                red.append(one.check.command)
+        return red
+
+    @property
+    def steps(self) -> list[Callable[[], Findings]]:
+        return [self.checks, self.guarded, self.messages, self.commits]
+
+    def checks(self) -> Findings:
+        """Setup, and every check of the plan. BadInput where commands cannot run here,
+        or `setup` is red, or installs into a Python that all places share; TryLater
+        where it was green on this very commit."""
+        loop, places = self.loop, self.loop.places
+        loop.view.doing("running checks")
+        if places.prefix:
+            room = Room.at(places, loop.paths.room)
+            room.hold(self.tip)
+            if why := prefix_fails(places, room.path):
+                raise BadInput(why)
+        if loop.plan.checks or loop.plan.setup:
+            yield from self.plan_s_checks()
+        unmade = places.missing_hook(loop.paths.room)
+        if unmade:
+            raise BadInput(unmade)
+
+    def plan_s_checks(self) -> Findings:
+        """Run them, after setup."""
+        loop, places = self.loop, self.loop.places
+        try:
+            found = guard.guards_at(places, loop.branch, self.results, self.tip)
+        except SetupFailed as error:
+            if self.waits:
+                raise
+            raise self.red_setup(error) from None
+        self.guards, happened = found
+        led = ""
+        if loop.plan.setup:
+            led = shared_python(places, loop.plan, loop.paths.room)
         if led:
             raise BadInput(led)
-    return [*map(red_before, found.red), *found.notices]
+        for one in self.guards:
+            yield from self.finding(one)
+        for notice in happened.notices:
+            yield "note", notice
+
+    def red_setup(self, error: SetupFailed) -> RalphError:
+        """The error for a `setup` that is red before any work."""
+        if self.was_green:
+            return TryLater(f"{error}; {WAS_GREEN}")
+        return BadInput(str(error))
+
+    @property
+    def was_green(self) -> bool:
+        """Whether the last final check found setup and all checks green on this very
+        commit."""
+        last = self.loop.history.recheck
+        if last is None or not last.ok or last.commit != self.tip:
+            return False
+        return last.checks_digest == digest_of(self.loop.plan)
+
+    def finding(self, one: Guard) -> Findings:
+        """What a person should know of a check of the plan."""
+        name, result = one.check.name, one.result
+        if result.ok:
+            return
+        unloaded = result.tests.uncollected if result.tests else []
+        if unloaded and not one.unloaded:
+            weak = "passes are weak until it can be loaded"
+            yield "note", f"{name}: {text.few(unloaded)} does not run, and {weak}"
+        if one.holds and result.is_sound and result.tests:
+            yield "old", f"{name} before the work: {result.said}"
+        elif one.starts_red:
+            yield "say", f"red before the work: {name}: {text.last_line(result.tail)}"
+        else:
+            lines = [f"red before the work: {name}: {one.why}", *one.red_lines]
+            if not guard.are_needed(self.guards):
+                where = guard.where_in(self.loop.plan, one.check)
+                end = (
+                    f"it binds as soon as it is green; mend it, or delete it ({where})"
+                )
+                lines.append(f"    {end}")
+            yield "note", "\n".join(lines)
+
+    def guarded(self) -> Findings:
+        """Whether anything guards the run. Stop, with the ways on before it, where the
+        plan has checks and nothing is green, or where tests cannot run for want of
+        what the place lacks; TryLater where that was green on this very commit."""
+        loop = self.loop
+        unloaded = [line for one in self.guards for line in one.unloaded]
+        if not (unloaded or guard.are_needed(self.guards)):
+            return
+        why = "; ".join(unloaded)
+        if not why:
+            first = self.guards[0]
+            why = f"no check is green before the work: {first.check.name}: {first.why}"
+        if self.was_green:
+            raise TryLater(f"{why}; {WAS_GREEN}")
+        ways = guard.ways_on(loop.plan, loop.paths.root, self.guards)
+        yield "say", "\n".join(["to go on:", *(f"  - {way}" for way in ways)])
+        lacking = [one.fault for one in self.guards if one.fault]
+        if len(lacking) == len(self.guards) and all(one.is_program for one in lacking):
+            raise BadInput(why)
+        raise Stop("red-checks", why)
+
+    def messages(self) -> Findings:
+        """BadInput where the commit hooks refuse the message of a task's next
+        attempt."""
+        history = self.loop.history
+        for task in self.tasks:
+            number = history.of(task).attempts + 1
+            iteration = history.iteration + 1
+            said = hooks.message_for(self.loop.places, task, iteration, number)
+            why = refused(self.loop, self.results, task, said, self.tip)
+            if why:
+                raise BadInput(why)
+        return []
+
+    def commits(self) -> Findings:
+        """BadInput where `pre-commit` refuses whatever is committed."""
+        loop = self.loop
+        if not loop.places.has_hooks(["pre-commit"]):
+            return
+        loop.view.doing("trying commit hooks")
+        self.results.room_changes()
+        red = hooks.refused_commits(loop.places, loop.branch, self.tip)
+        if red is None:
+            return
+        tried = Guard(Check(red.name, red.command), red, holds=False)
+        why = text.telling_line(red.tail.replace(f"{loop.paths.room}/", ""))
+        said = f"pre-commit refuses the newest commits, too: {why}"
+        yield "note", "\n".join([said, *tried.red_lines])
+        if not loop.options.starts_red:
+            way = "mend it, or go on all the same: --starts-red"
+            raise BadInput(f"{said}; {way}; all of it: {red.log}")
+
+    def own(self) -> Findings:
+        """What the own checks of the tasks say, behind the plan's. A run sets a task
+        aside where one cannot run here."""
+        loop = self.loop
+        checks = {check.command: check for check in loop.plan.checks}
+        for task in self.tasks:
+            checks |= {check.command: check for check in task.checks}
+        some = checks.values()
+        found = baseline(loop.places, self.results, self.tip, some, "own")
+        self.found = found.checks
+        for task in self.tasks:
+            own = {check.command for check in task.checks}
+            for result in self.found:
+                why = cannot_run(loop, task, result)
+                if result.command not in own:
+                    continue
+                if why:
+                    yield "warning", f"a run sets {task.id} aside: {why}"
+                elif result.ok:
+                    yield "ok", f"check {result.name}: green now"
+                else:
+                    yield "ok", f"check {result.name}: red now: {result.outcome}"
+        for notice in found.notices:
+            yield "note", notice
+
+    def no_proofs(self) -> list[str]:
+        """A warning of tasks whose own checks are all green before the work."""
+        green = {result.command for result in self.found if result.ok}
+        ids = []
+        for task in self.tasks:
+            commands = {check.command for check in task.checks}
+            if commands and commands <= green:
+                ids.append(task.id)
+        if not ids:
+            return []
+        why = "own checks are green already, so they prove nothing"
+        return [f"{why}: {text.few(ids)}"]
 
 
-def red_before(result: CheckResult) -> str:
-    """The line about a check that is red before the work."""
-    if not (result.is_sound and result.tests):
-        return f"red before the work: {result.name}"
-    failed = text.few([*result.tests.failed])
-    return f"{result.name} before the work: {result.said}: {failed}"
+@contextmanager
+def trial(loop: Loop, plan: Plan) -> Iterator[Opening]:
+    """The opening of a run of this plan, for who only looks: nothing of it is
+    remembered, and SetupFailed is raised as it comes. Under the plan's lock."""
+    before = loop.settings
+    loop.use(replace(before, plan=plan))
+    path = loop.paths.private / "trial.json"
+    results = Results(path, loop.run_id, "", loop.git.tree)
+    tasks = [task for task in plan.tasks if not task.passed]
+    try:
+        yield Opening(loop, results, loop.branch.beginning(), tasks, waits=True)
+    finally:
+        path.unlink(missing_ok=True)
+        loop.use(before)
 
 
-def require_message(loop: Loop, results: Results, task: Task, tip: str) -> None:
-    """BadInput if the commit hooks refuse the message that the next attempt at `task`
-    would have."""
-    number = loop.history.of(task).attempts + 1
-    iteration = loop.history.iteration + 1
-    said = hooks.message_for(loop.places, task, iteration, number)
-    if why := refused(loop, results, task, said, tip):
-        raise BadInput(why)
+WAS_GREEN = (
+    "the last final check found it green on this very commit, so something here has "
+    "changed; try again later"
+)
+
+
+def digest_of(plan: Plan) -> str:
+    """What must be green if the tasks that are marked so have passed: `setup`, and the
+    checks of the plan and of these tasks."""
+    setup = plan.setup.run if plan.setup else ""
+    commands = "\0".join([setup, *(check.command for check in plan.checks_of_passed)])
+    return files.digest(commands.encode("utf-8", "surrogatepass"))

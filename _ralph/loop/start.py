@@ -5,9 +5,10 @@ from __future__ import annotations
 import glob
 import os
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from _ralph import files
+from _ralph import files, text
 from _ralph.agents import registry
 from _ralph.agents.team import Agents
 from _ralph.checks import missing, opening
@@ -16,7 +17,7 @@ from _ralph.checks.view import View
 from _ralph.git.branch import Branch
 from _ralph.git.git import Git, freeze_settings
 from _ralph.loop.loop import Loop
-from _ralph.model import Paths, Plan
+from _ralph.model import Findings, Paths, Plan
 from _ralph.process.process import Control
 from _ralph.state import edit, limits, prd
 from _ralph.state.history import RunHistory
@@ -56,8 +57,7 @@ def begin(
     # Before git: by it the locks are known that a power cut leaves
     note_plan(paths, loop.branch.name)
     loop.first_tip, said = loop.branch.open(history.branch)
-    lines = [*notices, *said]
-    lines += [f"! {warning}" for warning in dict.fromkeys(warnings)]
+    lines = [*notices, *said, *warnings]
     if history.run is None:  # one that crashed continues with its own limits
         history.this_run = RunHistory()
         loop.check_is_due = history.unchecked > 0
@@ -66,33 +66,75 @@ def begin(
     return loop, lines
 
 
+def requirements(loop: Loop) -> dict[str, Callable[[], Findings]]:
+    """What a run needs before its first check, part by part: each raises where it is
+    not there. A run says the findings `say` and `note`; `ralph doctor` all of them."""
+    return {
+        "plan": lambda: notes(opening.require_plan(loop.settings)),
+        "git": lambda: _git(loop),
+        "files": lambda: _files(loop),
+        "wrap": lambda: _prefix(loop),
+        "agent": lambda: _agents(loop),
+    }
+
+
 def require_all(loop: Loop) -> list[str]:
-    """Everything that a run needs before its first check: BadInput or AgentUnavailable
-    where it is not there; warnings."""
-    places, agents, settings = loop.places, loop.agents, loop.settings
-    warnings = []
-    for agent in opening.agents_of(agents):
-        warnings += opening.require_agent(settings, agents, places, agent)
-    warnings += opening.require_plan(settings)
+    """Everything that a run needs before its first check: RalphError where it is not
+    there; lines for a person."""
+    lines = []
+    for part in requirements(loop).values():
+        for level, line in part():
+            if level == "note":
+                lines.append(f"! {line}")
+            elif level == "say":
+                lines.append(line)
+    if loop.settings.jobs > 1 and not loop.history.largest.usd:
+        if loop.limits.in_dollars or loop.limits.in_tokens:
+            lines.append("one at a time until the price of an attempt is known")
+    return [*dict.fromkeys(lines)]
+
+
+def notes(lines: Iterable[str], level: str = "note") -> Findings:
+    """Findings of one level."""
+    return [(level, line) for line in lines]
+
+
+def _git(loop: Loop) -> Findings:
     opening.require_branch(loop.git, loop.branch)
-    warnings += opening.unseen(places, agents)
-    warnings += opening.uncopied(places)
-    warnings += opening.unprotected(loop.plan, loop.git)
-    warnings += missing.above(loop.paths.places)
-    warnings += untrusted(loop)
-    opening.require_own_files(places)
-    opening.open_prefix(places)
-    warnings += opening.end_left(places)
-    return warnings
+    yield from notes(opening.unseen(loop.places, loop.agents))
+    yield from notes(opening.absent_submodules(loop.git))
 
 
-def untrusted(loop: Loop) -> list[str]:
-    """Warnings of what tools trust in no place."""
-    trust, branch = loop.places.from_home.trust, loop.branch
-    if not trust.answers:
-        return []
-    agents = [agent.cli.trust for agent in opening.agents_of(loop.agents)]
-    return trust.warnings(loop.git, branch.beginning(), branch.name, agents)
+def _files(loop: Loop) -> Findings:
+    """Files that decide what checks test, and what agents may change."""
+    opening.require_own_files(loop.places)
+    yield from notes(opening.uncopied(loop.places), "warning")
+    yield from notes(opening.unprotected(loop.plan, loop.git), "warning")
+    yield from notes(missing.above(loop.paths.places))
+
+
+def _prefix(loop: Loop) -> Findings:
+    opening.open_prefix(loop.places)
+    yield from notes(opening.end_left(loop.places))
+
+
+def _agents(loop: Loop) -> Findings:
+    """Whether each agent can work, who pays, and what it is trusted with."""
+    agents = opening.agents_of(loop.agents)
+    for agent in agents:
+        late = opening.require_agent(loop.settings, loop.agents, loop.places, agent)
+        yield from notes(late)
+        if loop.places.here:
+            yield from opening.who_pays(loop.limits, agent)
+        denied = opening.denied_paths(loop.plan, agent)
+        if denied:
+            who = f"{agent.name} may not write {text.few(denied)} by itself"
+            yield "note", f"{who}, and a task names that: --full-permissions lets it"
+    trust = loop.places.from_home.trust
+    if trust.answers:
+        tip, name = loop.branch.beginning(), loop.branch.name
+        told = [agent.cli.trust for agent in agents]
+        yield from notes(trust.warnings(loop.git, tip, name, told))
 
 
 def made(

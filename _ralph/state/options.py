@@ -36,6 +36,7 @@ class Options:
     branch: str | None = None
     allow_overage: bool = False
     full_permissions: bool = False
+    starts_red: bool = False
     wrap: str | None = None
     no_awake: bool = False
     notify: str | None = None

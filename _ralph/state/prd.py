@@ -378,6 +378,7 @@ def _check(value: Any, where: str) -> Check:
         timeout=text.seconds(entry.get("timeout", 600), f"{where}.timeout"),
         once=_get(entry, "once", bool) or False,
         results=_get(entry, "results", str) or "",
+        starts_red=_get(entry, "startsRed", bool) or False,
     )
     name = _get(entry, "name", str) or check.command
     return check._replace(name=text.one_line(name, 60))

@@ -273,10 +273,10 @@ def _usage(plan: Plan, history: History, running: Running | None) -> limits.Usag
 def last_stop(plan: Plan, history: History) -> Stopped | None:
     """How the last run of these tasks ended; None before one, also where another plan
     had the branch."""
-    known = all(task.passed for task in plan.tasks) or any(
-        history.of(task).begun for task in plan.tasks
-    )
-    return history.stopped if known else None
+    if not history.iteration or all(task.passed for task in plan.tasks):
+        return history.stopped
+    begun = any(history.of(task).begun for task in plan.tasks)
+    return history.stopped if begun else None
 
 
 def news(event: str, project: str, task: str, reason: str, so_far: Summary) -> Json:

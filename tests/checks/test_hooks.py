@@ -48,7 +48,8 @@ def test_a_message_that_a_hook_refuses_is_said_before_an_agent_is_paid(
     for _ in range(2):  # and no number of such nights blocks the task
         code, summary, printed = repo.run(agent)
         assert (code, paid(repo)) == (2, []), printed
-        assert not (repo.path / "progress.txt").exists()
+        assert repo.records("stop")[-1]["reason"] == summary["reason"]
+        assert not repo.records("start")
         reason = summary["reason"]
         assert "'T1: Add t1' for T1" in reason
         assert 'write another "commit" in prd.json' in reason
@@ -304,7 +305,8 @@ def test_what_hooks_write_is_checked_before_it_lands(repo: Repo, red: bool) -> N
     cases = "\n".join(scripts)
     begin = f"file=$(git diff --cached --name-only HEAD)\necho $file >> {repo.outside}/hooked"
     repo.program(".git/hooks/pre-commit", f"{begin}\ncase $file in\n{cases}\nesac")
-    repo.plan(*tasks, checks=["false"] * red, limits={"attempts": 1})
+    checks = [{"run": "false", "startsRed": True}] * red
+    repo.plan(*tasks, checks=checks, limits={"attempts": 1})
     repo.run(repo.agent(MAKES), first=NEVER_STUCK)
     wanted = [f"T{n} {row[1]}" for n, row in enumerate(REWRITES.values(), 1)]
     assert repo.verdicts() == wanted
@@ -347,7 +349,7 @@ def test_a_hook_may_not_touch_what_is_protected_but_for_what_the_task_may(
 def test_a_red_hook_is_the_reason_and_no_check_runs(repo: Repo) -> None:
     repo.program(".git/hooks/pre-commit", "echo more >> T1.txt; echo bad style; exit 1")
     repo.plan(own("T1"), limits={"attempts": 1}, checks=["true"])
-    code, summary, printed = repo.run(repo.agent(MAKES))
+    code, summary, printed = repo.run(repo.agent(MAKES), "--starts-red")
     assert (code, repo.verdicts()) == (4, ["T1 failed"]), printed
     assert "pre-commit failed" in summary["tasks"][0]["reason"]
     parked = repo.records("verdict")[0]["parked"]
@@ -441,7 +443,8 @@ def test_a_hook_that_cannot_work_is_said_in_a_sentence(
     script, said = BAD[what]
     repo.write(f".git/hooks/{hook}", script).chmod(0o755)
     repo.plan(own("T1"), limits={"attempts": 1})
-    code, summary, printed = repo.run(repo.agent(MAKES), first=QUICK)
+    words = ["--starts-red"] * (hook == "pre-commit")
+    code, summary, printed = repo.run(repo.agent(MAKES), *words, first=QUICK)
     assert "Traceback" not in printed
     if hook == "commit-msg":
         assert (code, paid(repo)) == (2, []), printed
@@ -457,7 +460,7 @@ def test_git_that_is_late_in_the_room(repo: Repo) -> None:
     repo.plan(own("T1"), own("T2"), limits={"attempts": 1})
     repo.program(".git/hooks/pre-commit", "test -f T2.txt || truncate -s 2T a.txt")
     first = "from _ralph.checks import room; room.BULK = 2.0"
-    code, _, printed = repo.run(repo.agent(MAKES), first=first)
+    code, _, printed = repo.run(repo.agent(MAKES), "--starts-red", first=first)
     assert (code, repo.verdicts()) == (4, ["T1 failed", "T2 passed"]), printed
     assert "git add did not end" in repo.records("verdict")[0]["failure"]["tail"]
 

@@ -19,7 +19,7 @@ from _ralph.state.options import Options
 from tests.conftest import Repo
 from tests.git.support import head
 from tests.git.test_branch import work_on
-from tests.scripts import MAKES, own
+from tests.scripts import own
 
 
 def loop_of(repo: Repo, **options: Any) -> Loop:
@@ -115,13 +115,68 @@ def test_all_tests_in_one_protected_file(
     assert unprotected(repo) == said
 
 
-def test_warnings_are_said_in_the_first_lines_of_a_run(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]}, protect=["spec/**"])
+KEY = {
+    "like": "claude", "argv": ["mine"], "permissions": {"edit": []}
+}  # fmt: skip
+
+
+def test_what_a_run_says_in_its_first_lines(repo: Repo) -> None:
+    """What changes the night; all other warnings are doctor's."""
+    repo.tool("mine", "exit 1")
+    repo.plan(
+        {"checks": ["test -f T1.txt"], "allow": [".claude/x.md"]},
+        protect=["spec/**"],
+        agents={"mine": KEY},
+    )
     repo.write("new.txt", "x")
-    printed = repo.run(repo.agent(MAKES))[2]
+    (repo.outside / "package.json").touch()
+    words = ("--agent", "mine", "--max-attempts", "1")
+    printed = repo.ralph("run", *words, ANTHROPIC_API_KEY="k").stdout
     before = printed.partition("iteration 1")[0]
-    assert "not committed, so the agent will not see them: new.txt" in before
-    assert "`protect` has patterns that match no file: spec/**" in before
+    for said in (
+        "made branch ralph/p",
+        "not committed, so the agent will not see them: new.txt",
+        "mine: ANTHROPIC_API_KEY is billed",
+        "nothing limits what ANTHROPIC_API_KEY is billed; set --max-usd, or a budget",
+        f"{repo.outside}/package.json lies above ralph's checkouts",
+    ):
+        assert said in before
+    assert "`protect` has patterns" not in before
+    limited = ("--max-usd", "1", "--jobs", "2")
+    printed = repo.ralph("run", *words, *limited, ANTHROPIC_API_KEY="k").stdout
+    assert "one at a time until the price of an attempt is known" in printed
+    assert "nothing limits" not in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "allow", "said"),
+    [
+        ([], [".claude/skills/x.md"], True),
+        (["--full-permissions"], [".claude/skills/x.md"], False),
+        ([], ["skills/x.md"], False),
+    ],
+)
+def test_a_task_for_a_folder_that_claude_may_not_write_is_named(
+    repo: Repo, words: list[str], allow: list[str], said: bool
+) -> None:
+    for program in ("claude", "bwrap", "socat"):
+        repo.tool(program, "exit 1")
+    repo.plan({"checks": ["false"], "allow": allow})
+    done = repo.ralph("doctor", *words)
+    assert ("claude may not write .claude/skills/x.md" in done.stdout) is said
+
+
+def test_submodules_that_are_not_there_are_named(repo: Repo) -> None:
+    (repo.outside / "other").mkdir()
+    other = Repo(repo.outside / "other")
+    repo.git("-c", "protocol.file.allow=always", "submodule", "-q", "add", str(other.path), "sub")  # fmt: skip
+    repo.commit("sub")
+    repo.plan({"checks": ["true"]})
+    loop = loop_of(repo)
+    assert opening.absent_submodules(loop.git) == []
+    repo.git("submodule", "-q", "deinit", "-f", "sub")
+    (said,) = opening.absent_submodules(loop.git)
+    assert said.startswith("submodules that are not there: sub; git submodule update")
 
 
 # ---------------------------------------------------------------- agents
@@ -132,7 +187,7 @@ def test_warnings_are_said_in_the_first_lines_of_a_run(repo: Repo) -> None:
     [
         ([{}], {}, {}, ["claude"]),
         ([{}], {"agent": ["a", "b"]}, {}, ["a", "b"]),
-        ([{"agent": "c"}, {}], {"agent": "a"}, {}, ["a", "c"]),
+        ([{"agent": "c"}, {}], {"agent": "a"}, {}, ["c", "a"]),
         ([{"agent": "c", "passes": True}, {}], {"agent": "a"}, {}, ["a"]),
         ([{"agent": "c"}], {}, {"agent": ("x",)}, ["x"]),
         ([{}], {"agent": "a", "fallback": "b", "judge": "claude"}, {}, ["a", "b", "claude"]),

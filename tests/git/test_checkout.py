@@ -531,10 +531,6 @@ def test_submodules_come_from_home_s_own_copies_the_nested_ones_too(
         write(place, "vendor/lib/deps/leaf/leaf.txt", "EVIL")
         write(place, "vendor/lib/new.txt")
         files.clear(place.root / "vendor/lib/lib.txt")
-    modular.git("remote", "add", "origin", "https://example.invalid/x.git")
-    places_of(modular).add_git_and_settings(place, head(modular))
-    assert in_it(place, "git", "remote") == "origin\n"
-    assert in_it(place, "git", "-C", "vendor/lib", "remote") == ""
     assert modular.git("status", "--porcelain", "--ignore-submodules=none") == ""
 
 

@@ -194,7 +194,7 @@ CUT_OFF = "the last run was cut off; the next one goes on from there"
     ([{"event": "run"}, start("A", 1)], CUT_OFF),
     ([start("A", 1), {"event": "stop", "stop": "asked", "reason": "as asked"}], "the last run stopped at 2026-11-21 20:10: as asked"),
     # another plan had the branch
-    ([{"event": "stop", "stop": "complete", "reason": "all pass"}], "no run yet"),
+    ([{"event": "stop", "stop": "red-checks", "reason": "red"}], "the last run stopped at 2026-11-21 20:10: red"),
 ])  # fmt: skip
 def test_how_the_last_run_ended(tmp_path: Path, records: Records, words: str) -> None:
     shown = make(tmp_path, [{"id": "A", "title": "a"}], records)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT, Repo
+from tests.scripts import red
 
 MAKES = 'P(f"{task}.txt").write_text("good\\n")'
 IDLE = "pass"
@@ -105,7 +106,9 @@ def test_a_flaky_check_and_a_change_of_a_dead_agent_are_no_pass(repo: Repo) -> N
 
 
 def test_a_failed_attempt_that_turns_a_red_suite_green_binds_nobody(repo: Repo) -> None:
-    repo.plan({"checks": ["false"]}, own("T2"), own("T3"), checks=["test -f fixed"])
+    repo.plan(
+        {"checks": ["false"]}, own("T2"), own("T3"), checks=[red("test -f fixed")]
+    )
     agent = repo.agent(MAKES + "\nif task == 'T1': P('fixed').touch()")
     code, summary, printed = repo.run(agent, "--max-attempts", "2")
     assert (code, repo.passed()) == (4, ["T2", "T3"]), printed
@@ -117,7 +120,7 @@ def test_a_failed_attempt_that_turns_a_red_suite_green_binds_nobody(repo: Repo) 
 def test_a_run_that_stops_at_a_limit_with_a_red_suite_needs_a_person(
     repo: Repo,
 ) -> None:
-    repo.plan(own("T1"), own("T2"), checks=["test -f fixed"])
+    repo.plan(own("T1"), own("T2"), checks=[red("test -f fixed")])
     code, summary, _ = repo.run(repo.agent(MAKES), "--max-iterations", "1")
     assert (code, summary["stop"], repo.passed()) == (4, "red-checks", ["T1"])
     assert (
@@ -129,7 +132,7 @@ def test_a_run_that_stops_at_a_limit_with_a_red_suite_needs_a_person(
 def test_a_task_that_mends_the_suite_passes_and_the_next_must_keep_it(
     repo: Repo,
 ) -> None:
-    repo.plan({}, own("T2"), checks=["test -f fixed"])
+    repo.plan({}, own("T2"), checks=[red("test -f fixed")])
     agent = repo.agent(
         "if task == 'T1': P('fixed').touch()\n"
         f"else:\n    {MAKES}\n    P('fixed').unlink() if attempt == 1 else P('fixed').touch()"
@@ -144,7 +147,7 @@ def test_a_task_that_mends_the_suite_passes_and_the_next_must_keep_it(
 def test_without_anything_that_binds_a_task_wants_a_check_of_its_own(
     repo: Repo,
 ) -> None:
-    repo.plan({}, checks=["test -f fixed"])
+    repo.plan({}, checks=[red("test -f fixed")])
     code, summary, _ = repo.run(repo.agent(MAKES), "--max-attempts", "1")
     assert code == 4 and "add a check to this task" in summary["tasks"][0]["reason"]
 
@@ -176,7 +179,7 @@ def test_a_check_that_cannot_start_costs_no_agent(repo: Repo) -> None:
     assert (code, repo.passed()) == (4, ["T2"]), printed
     assert repo.verdicts() == ["T1 set-aside", "T2 passed"]
     assert "no-such-tool" in summary["reason"]
-    assert "a program is missing: install it, or let `setup` do it" in summary["reason"]
+    assert "install it, or let `setup` do it" in summary["reason"]
     assert "blocked" not in repo.read("prd.json")
     assert not (repo.outside / "T1").exists()
     repo.tool("no-such-tool", "test -f T1.txt")
@@ -184,7 +187,7 @@ def test_a_check_that_cannot_start_costs_no_agent(repo: Repo) -> None:
 
 
 def test_a_check_of_the_plan_that_cannot_start_blocks_nobody(repo: Repo) -> None:
-    repo.plan({"checks": ["test -e T1.txt"]}, checks=["no-such-linter ."])
+    repo.plan({"checks": ["test -e T1.txt"]}, checks=[red("no-such-linter .")])
     code, _, printed = repo.run(repo.agent(MAKES))
     assert (code, repo.verdicts()) == (4, ["T1 passed"]), printed
     assert repo.records("verdict")[0]["beside"] == ["no-such-linter ."]
@@ -413,16 +416,16 @@ def test_one_attempt_does_not_hide_that_the_whole_plan_is_red(repo: Repo) -> Non
 
 # The checks of the plan; and of each task its own checks, and whether its pass is weak:
 # none of all these went from red to green for it. Red beside it is another remark.
-PASSES: list[tuple[list[str], list[tuple[str, bool]]]] = [
+PASSES: list[tuple[list[Any], list[tuple[str, bool]]]] = [
     ([], [("test -f T1.txt", False), ("test -f a.txt", True)]),
-    (["test -f T1.txt"], [("", False), ("", True)]),
-    (["false"], [("test -f a.txt", True), ("test -f T2.txt", False)]),
+    ([red("test -f T1.txt")], [("", False), ("", True)]),
+    ([red("false")], [("test -f a.txt", True), ("test -f T2.txt", False)]),
 ]
 
 
 @pytest.mark.parametrize(("checks", "tasks"), PASSES)
 def test_a_pass_without_a_check_that_went_from_red_to_green_is_weak(
-    repo: Repo, checks: list[str], tasks: list[tuple[str, bool]]
+    repo: Repo, checks: list[Any], tasks: list[tuple[str, bool]]
 ) -> None:
     repo.plan(*({"checks": [own]} if own else {} for own, _ in tasks), checks=checks)
     _, summary, printed = repo.run(repo.agent(MAKES))
@@ -430,8 +433,8 @@ def test_a_pass_without_a_check_that_went_from_red_to_green_is_weak(
     assert repo.verdicts() == ["T1 passed", "T2 passed"], printed
     verdicts = repo.records("verdict")
     assert [record.get("weak", False) for record in verdicts] == weak
-    red = [check for check in checks if check == "false"]
-    assert [record.get("beside", []) for record in verdicts] == [red, red]
+    beside = ["false"] if red("false") in checks else []
+    assert [record.get("beside", []) for record in verdicts] == [beside, beside]
     assert [task["weak"] for task in summary["tasks"]] == weak
     shown = repo.ralph("status").stdout.splitlines()
     assert [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo, sample
-from tests.scripts import LIMIT, RESULT, plan, speaker
+from tests.scripts import LIMIT, RESULT, plan, red, speaker
 
 MAKES = 'P(f"{task}.txt").write_text("good\\n")'
 
@@ -115,7 +115,7 @@ def test_before_every_ordinary_stop_what_no_longer_holds_is_set_back(
 
 
 def test_a_run_that_ends_with_a_red_check_of_the_plan_checks_once(repo: Repo) -> None:
-    repo.plan(own("T1"), checks=["false"])
+    repo.plan(own("T1"), checks=[red("false")])
     code, summary, _ = repo.run(repo.agent(MAKES))
     assert (code, summary["stop"]) == (4, "red-checks")
     assert rechecks(repo) == [(1, False, [])]
@@ -262,7 +262,7 @@ def test_a_branch_that_people_went_past_goes_on_from_its_tip_and_says_so(
 def test_one_task_that_passes_is_no_success_where_a_check_of_the_plan_is_red(
     repo: Repo,
 ) -> None:
-    repo.plan({"checks": ["test -f x"]}, {"checks": ["false"]}, checks=["false"])
+    repo.plan({"checks": ["test -f x"]}, {"checks": ["false"]}, checks=[red("false")])
     code, summary, _ = repo.run(repo.agent("P('x').touch()"), "--task", "T1")
     assert (code, summary["stop"]) == (4, "red-checks")
 

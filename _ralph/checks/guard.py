@@ -1,0 +1,203 @@
+"""What the plan's checks say before any work: whether anything guards the run, and what
+a person should know of what is red."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from _ralph.checks import faults
+from _ralph.checks.evidence import FURTHEST, up_to
+from _ralph.checks.faults import Fault, Tracked
+from _ralph.checks.places import Places
+from _ralph.checks.results import BEFORE, Results
+from _ralph.checks.running import Checked, Job, baseline, require_setup, results_of
+from _ralph.checks.suite import ran
+from _ralph.files import read_text, table
+from _ralph.git.branch import Branch
+from _ralph.model import Check, CheckResult, Plan
+
+_LINES = 8
+"""Lines of a red check that are shown. In all but one of 33 projects they held the
+cause."""
+_SCRIPT = re.compile(r"(?:npm|pnpm|yarn|bun)(?: run)? ([\w:.-]+)")
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A check of the plan on the tip, before any work. `holds`: it, or a single test of
+    it, is green. `starts_red`: it may be red, as the plan is to mend it, or as there is
+    nothing to test yet. `fault` is what the place lacks. `unloaded` are sentences about
+    test files that cannot run for want of a module that is not the project's own."""
+
+    check: Check
+    result: CheckResult
+    holds: bool
+    starts_red: bool = False
+    fault: Fault | None = None
+    unloaded: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str:
+        """What is wrong with it: what the place lacks, else its outcome."""
+        return self.fault.sentence if self.fault else self.result.outcome
+
+    @property
+    def red_lines(self) -> list[str]:
+        """The end of its output, and where all of it is."""
+        lines = [line for line in self.result.tail.splitlines() if line.strip()]
+        shown = [f"    | {line}" for line in lines[-_LINES:]]
+        return [*shown, f"    all of it: {self.result.log}"]
+
+
+def guards_at(
+    places: Places, branch: Branch, results: Results, tip: str
+) -> tuple[list[Guard], Checked]:
+    """What each check of the plan says on the tip, and what happened there. Where none
+    is green, what is red runs once more, and a suite that reports nothing is asked on
+    the commits before. SetupFailed if `setup` is red."""
+    checks = places.settings.plan.checks
+    tracked = functools.cache(lambda: places.home.entries(tip))
+
+    def look() -> list[Guard]:
+        return [
+            guard_of(places, check, results.runs(tip, check.command), tracked)
+            for check in checks
+        ]
+
+    found = baseline(places, results, tip, checks, "baseline")
+    guards = look()
+    if are_needed(guards):
+        again = Job(tip, checks, "baseline-again", BEFORE, again=True)
+        found.notices += require_setup(results_of(places, results, again)).notices
+        guards = look()
+    if are_needed(guards):
+        guards = [look_back(places, branch, results, tip, guard) for guard in guards]
+    return guards, found
+
+
+def are_needed(guards: Sequence[Guard]) -> bool:
+    """Whether nothing guards the run, and something should."""
+    return bool(guards) and not any(one.holds or one.starts_red for one in guards)
+
+
+def guard_of(
+    places: Places,
+    check: Check,
+    runs: Sequence[CheckResult],
+    tracked: Tracked,
+) -> Guard:
+    """What all runs of a check on the tip say together: green in one of them is
+    green."""
+    result = runs[-1]
+    for run in runs:
+        if run.ok:
+            result = run
+    if result.ok:
+        return Guard(check, result, holds=True)
+    tests = result.tests
+    said = result.tail
+    if tests and tests.unread:
+        said = f"{said}\n{tests.unread}"
+    starts_red = check.starts_red or places.settings.options.starts_red
+    unloaded = []
+    if tests and not starts_red:
+        for name in tests.uncollected:
+            words = f"{name} {open_words(places.settings.plan)}"
+            module = faults.missing_module(tests.failed.get(name, ""))
+            if module and not faults.is_own(module, tracked, words):
+                unloaded.append(f"No module named {module}: {name} does not run")
+    return Guard(
+        check,
+        result,
+        holds=bool(tests and tests.passed),
+        starts_red=starts_red or faults.has_nothing_to_test(said),
+        fault=fault_of(places, result),
+        unloaded=tuple(unloaded),
+    )
+
+
+def fault_of(places: Places, result: CheckResult) -> Fault | None:
+    """What a place lacks, as a red check says that ran in the room."""
+    if result.missing:
+        return faults.missing_program(result.missing)
+    return faults.find(result.tail, places.home, places.paths.room)
+
+
+def open_words(plan: Plan) -> str:
+    """All that the plan says of its open tasks."""
+    tasks = [task.raw for task in plan.tasks if not task.passed]
+    return f"{plan.project} {json.dumps(tasks, ensure_ascii=False)}"
+
+
+def look_back(
+    places: Places, branch: Branch, results: Results, tip: str, guard: Guard
+) -> Guard:
+    """The same, as the newest commit before says where the suite ran whole, for one that
+    reports nothing on the tip."""
+    if not guard.check.results or guard.result.missing:
+        return guard
+    checks = up_to(places.settings.plan.checks, [guard.check.command])
+    for commit in branch.ancestors(tip, FURTHEST):
+        job = Job(commit, checks, "baseline-earlier", f"at {commit[:12]}: ")
+        results_of(places, results, job)
+        if ran(results.runs(commit, guard.check.command)):
+            return replace(guard, holds=True)
+    return guard
+
+
+# ---------------------------------------------------------------- in words
+
+
+def ways_on(plan: Plan, root: Path, guards: Sequence[Guard]) -> list[str]:
+    """What a person can do where nothing guards the run."""
+    ways = ["mend it, or what it needs: `setup` in the plan installs that"]
+    for guard in guards:
+        line = with_results(guard.check, root)
+        if line:
+            ways.append(
+                f"or count single tests, then old failures do not count, in "
+                f"{where_in(plan, guard.check)}: {line}"
+            )
+    ways.append(
+        'or, if the plan is to mend it: "startsRed": true in the check, or '
+        "`ralph run --starts-red`"
+    )
+    return ways
+
+
+def where_in(plan: Plan, check: Check) -> str:
+    """Where a check stands: the line of the plan, or the option."""
+    for escaped in (False, True):
+        words = json.dumps(check.run, ensure_ascii=escaped)
+        at = plan.text.find(words)
+        if at >= 0:
+            line = plan.text.count("\n", 0, at) + 1
+            return f"{plan.path.name}, line {line}"
+    return "--check"
+
+
+def with_results(check: Check, root: Path) -> str:
+    """The check as it reports single tests, in JSON; nothing where it does so already,
+    or its runner is not known."""
+    command = check.command
+    if check.results or re.search(r"[|;<>`$]", command):
+        return ""
+    manifest = read_text(root / "package.json")
+    starts = command
+    script = _SCRIPT.fullmatch(command)
+    if script:
+        said = re.search(rf'"{re.escape(script[1])}"\s*:\s*"([^"]*)"', manifest)
+        starts = said[1] if said else ""
+        if command.startswith("npm"):
+            command += " --"
+    for row in table("detect.json")["reports"]:
+        match = re.search(row["words"], starts)
+        if match and row["needs"] in manifest:
+            run = match.expand(row["run"]).replace("{command}", command)
+            return json.dumps({"run": run, "results": "junit"}, ensure_ascii=False)
+    return ""
