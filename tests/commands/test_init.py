@@ -153,7 +153,7 @@ PROJECTS: dict[str, tuple[Files, str, str]] = {
     "npm, scripts of scripts": (scripts(check="npm run lint && npm test", test="npm run lint && npm run unit", lint="eslint .", unit="vitest run"), "npm ci", "npm run lint; npm run unit"),
     "npm, a test of programs": (scripts(test="npx eslint . && tsc && node a.js"), "npm ci", "npx eslint .; npx tsc; node a.js"),
     "npm, publint before a build": (scripts(lint="eslint . && publint"), "npm ci", "npx eslint ."),
-    "npm, a test that builds": (scripts(test="rimraf build && vitest run"), "npm ci", "npm test"),
+    "npm, a test that builds": (scripts(test="rimraf build && vitest run"), "npm ci", "npx vitest run"),
     "npm, a test with one before": (scripts(pretest="tsc", test="eslint . && vitest run"), "npm ci", "npm test"),
     "npm, a test for the shell": (scripts(test="cd a && vitest run", lint="eslint . | cat && tsc"), "npm ci", "npm run lint; npm test"),
     "npm, a test of itself": (scripts(test="npm test"), "npm ci", "npm test"),
