@@ -215,7 +215,8 @@ def _rows(known: Summary) -> list[TaskFacts]:
 def _failure(row: TaskFacts) -> list[str]:
     """Of the red check of a task that has not passed, its last lines and its log."""
     last = row.known.last
-    if row.task.passed or last is None or not last.failure.log:
+    is_over = row.task.passed or row.state == "running"
+    if is_over or last is None or not last.failure.log:
         return []
     return [*last_lines(last.failure.tail), f"all: {last.failure.log}"]
 
