@@ -194,14 +194,12 @@ class Loop:
     def _room_locked(self, ends: float) -> Iterator[None]:
         """Hold the room's lock. A number in the holder's file says that a loop died
         there: the supervisor ends what it started first."""
-        import filelock
-
         lock = files.lock_at(self.paths.private / "room.lock")
         holder = self.paths.private / HOLDER
         while True:
             if self.control.stop_now:
                 raise StopNow
-            with contextlib.suppress(filelock.Timeout):
+            with contextlib.suppress(TimeoutError):
                 lock.acquire(timeout=0)
                 if not holder.exists():
                     break

@@ -138,15 +138,13 @@ def lock(folder: Path, must_stop: Callable[[], bool] | None = None) -> Iterator[
     """The lock for edits of the plan with this private folder, and for its log, among
     processes of ralph. TryLater after 10 seconds; where `must_stop` is given, StopNow
     once that is true, and TryLater after 10 minutes."""
-    import filelock
-
     folder.mkdir(parents=True, exist_ok=True)
     patience = LOOP_PATIENCE if must_stop else LOCK_PATIENCE
     try:
         lock = files.lock_at(folder / "prd.lock").acquire(
             timeout=patience, poll_interval=0.01, cancel_check=must_stop
         )
-    except filelock.Timeout:
+    except TimeoutError:
         if must_stop and must_stop():
             raise StopNow from None
         raise TryLater(
