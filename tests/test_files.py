@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -96,6 +97,25 @@ def test_a_file_keeps_its_owner_and_a_new_one_takes_that_of_its_folder(
     folder = (1234, 2345)
     assert owners == {"old": (3456, 4567), "new": folder, "log": folder}
     assert mode(tmp_path / "old") == 0o640
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can own the files of others")
+def test_as_root_the_state_files_of_somebody_else_stay_theirs(repo: Repo) -> None:
+    (repo.path / "prd.json").unlink(missing_ok=True)
+    for path in (repo.path, *repo.path.rglob("*")):
+        os.chown(path, 1234, 2345)
+    repo.env |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory"}
+    repo.env["GIT_CONFIG_VALUE_0"] = "*"
+    assert repo.ralph("init").returncode == 0
+    assert repo.ralph("add", "a task", "--check", "test -f T1.txt").returncode == 0
+    plan = repo.path / "prd.json"
+    tasks = json.loads(plan.read_text())
+    tasks["userStories"] = tasks["userStories"][-1:]
+    plan.write_text(json.dumps(tasks))
+    assert repo.run(repo.agent("P('T1.txt').touch()"))[0] == 0
+    for name in ("prd.json", "progress.txt", "AGENTS.md", ".gitignore"):
+        about = (repo.path / name).stat()
+        assert (about.st_uid, about.st_gid) == (1234, 2345), name
 
 
 @pytest.mark.parametrize("stands", [b"new", b"", b"ol"])

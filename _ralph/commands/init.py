@@ -7,7 +7,7 @@ import shlex
 import shutil
 from pathlib import Path
 
-from _ralph import text
+from _ralph import files, text
 from _ralph.agents.prompt import render_prompt
 from _ralph.commands.detect import Project
 from _ralph.errors import BadInput
@@ -48,13 +48,13 @@ def write_starters(path: Path) -> list[str]:
     if paths.rulebook.exists():
         done.append("AGENTS.md already exists; left as it is")
     else:
-        paths.rulebook.write_text(_rules(plan), encoding="utf-8")
+        files.atomic_write(paths.rulebook, _rules(plan).encode())
         done.append("wrote AGENTS.md, the rules for every attempt; edit it as you like")
     if _add_line(root / ".gitignore", ".ralph/"):
         done.append("added .ralph/ to .gitignore")
     settings = local_settings(root)
     if settings and not (root / INCLUDE).exists():
-        (root / INCLUDE).write_text("\n".join([*settings, ""]), encoding="utf-8")
+        files.atomic_write(root / INCLUDE, "\n".join([*settings, ""]).encode())
         names = ", ".join(settings)
         done.append(f"wrote {INCLUDE}: agents and checks get copies of {names}")
     return done
@@ -102,7 +102,7 @@ def _write_plan(path: Path, project: Project) -> list[str]:
         found.setdefault("checks", [])
         top = plan.top | found
         top["userStories"] = top.pop("userStories")  # last
-        path.write_text(jsontext.dump(top, "  ") + "\n", encoding="utf-8")
+        files.atomic_write(path, (jsontext.dump(top, "  ") + "\n").encode())
         return [f"wrote {path}", *_in_words(found)]
     plan = prd.load(path)
     found = _found(project, plan)
@@ -161,7 +161,7 @@ def _add_line(path: Path, line: str) -> bool:
         return False
     if there and not there.endswith("\n"):
         there += "\n"
-    path.write_text(f"{there}{line}\n", "utf-8", "surrogateescape")
+    files.atomic_write(path, f"{there}{line}\n".encode("utf-8", "surrogateescape"))
     return True
 
 
