@@ -60,7 +60,8 @@ class Briefing:
     """What the prompt of one attempt is made of. `recent` are commits, `beside` the
     tasks that other loops have now, `red_before` the commands of checks and
     `failing_before` the single tests that failed before the work, `parked` the commit
-    of earlier work that is not in the workspace, `setup_failed` what `setup` said if it
+    of earlier work that is not in the workspace, `trusted` files that are protected
+    beside the plan's, as tools decide by them what is run, `setup_failed` what `setup` said if it
     is red on the task's unfinished work alone, `conflict` what conflicts with what
     landed meanwhile."""
 
@@ -72,6 +73,7 @@ class Briefing:
     attempts: int
     handoff: Path
     reads_rulebook: bool = False
+    trusted: Sequence[str] = ()
     recent: Sequence[str] = ()
     beside: Sequence[str] = ()
     red_before: Sequence[str] = ()
@@ -96,7 +98,7 @@ def prompt_values(given: Briefing) -> Json:
         "constraints": _json(constraints, 3000) if constraints else "",
         "rulebook": _rulebook(given),
         "checks": text.clip(checks, 2500),
-        "protect": _protected_words(plan, task),
+        "protect": _protected_words(given),
         "setup": text.one_line(plan.setup.run, 300) if plan.setup else "",
         "prd": _seen(paths, paths.prd),
         "progress": _seen(paths, paths.progress),
@@ -128,13 +130,15 @@ def _rulebook(given: Briefing) -> str:
     return text.clip(rules, 6000, "cut; read AGENTS.md for the rest")
 
 
-def _protected_words(plan: Plan, task: Task) -> str:
+def _protected_words(given: Briefing) -> str:
     """The patterns that are protected from a task, and what it may change in spite of
     them."""
-    kept = [pattern for pattern in plan.protected if pattern not in task.allow]
+    allow = given.task.allow
+    every = [*given.plan.protected, *given.trusted]
+    kept = [pattern for pattern in every if pattern not in allow]
     words = ", ".join(kept)
-    if kept and task.allow:
-        words += f"; except {', '.join(task.allow)}"
+    if kept and allow:
+        words += f"; except {', '.join(allow)}"
     return text.clip(words, 600)
 
 

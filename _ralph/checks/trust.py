@@ -124,6 +124,11 @@ class Trust:
     head: str
     answers: list[Answer]
 
+    @property
+    def files(self) -> list[str]:
+        """The files at home that tools trust."""
+        return [name for answer in self.answers for name in answer.trusted]
+
     def among(self, names: Collection[str]) -> list[str]:
         """Those of `names` by which a tool that trusts home decides what is run, also
         where home has no such file."""

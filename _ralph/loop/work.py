@@ -252,6 +252,7 @@ def prompt_for(loop: Loop, begun: Begun, red_setup: CheckResult | None = None) -
         handoff=loop.paths.handoff(begun.worker),
         attempts=attempts_at(loop.limits, task),
         reads_rulebook=begun.agent.cli.reads_rulebook,
+        trusted=loop.places.from_home.trust.files,
         recent=begun.recent,
         beside=beside,
         clean_start=begun.clean or not begun.left,

@@ -174,12 +174,14 @@ def test_what_home_does_not_trust_no_place_trusts(
 def test_bytes_that_an_agent_changed_are_never_trusted(
     repo: Repo, name: str, real: bool
 ) -> None:
-    """They are left out, and named; new files of that kind, too."""
+    """They are left out, and named, the agent was told so; new files of that kind,
+    too."""
     tool = project(repo, name, real)
     trust(repo, tool)
     repo.plan(own("T1"), checks=[tool.says(7)])
     more = ".config/mise/conf.d/x.toml"
     script = f"""
+    assert "and does not count: {tool.file}." in prompt
     change()
     os.makedirs(os.path.dirname({more!r}))
     P({more!r}).write_text('[env]\\nRATE = "9"\\n')
