@@ -24,7 +24,7 @@ from _ralph.state.layout import NOTE
 
 _VENV = "python3 -m venv .venv && .venv/bin/pip install -e ."
 _SITES = "import json, site; print(json.dumps([*site.getsitepackages(), site.getusersitepackages()]))"
-_LINKS = ("*.pth", "__editable__*", "*.egg-link", "*.dist-info/direct_url.json")
+_LINKS = ("*.pth", "__editable__*", "*.egg-link")
 _STARTED = re.compile(r"(?:^|[;&|(])\s*(?:\w+=\S*\s+)*([\w.+-]+)")
 PLACE = re.compile(r"work-\d+|room[\d-]*|land-\d+|role")
 """The names of ralph's checkouts."""
@@ -34,20 +34,26 @@ _PYTHON = re.compile(r"python[\d.]*|pytest|py\.test|tox|nox|mypy")
 def require_own_files(plan: Plan, root: Path, env: Mapping[str, str]) -> None:
     """BadInput for a check, or a setup, that would use files of home at `root`, by its
     path or by the PATH in the environment `env`."""
-    checks = [*plan.checks, *(check for task in plan.tasks for check in task.checks)]
-    commands = [(f"check {check.name}", check.command) for check in checks]
-    commands += [("setup", plan.setup.run)] if plan.setup else []
+    commands = [(f"check {check.name}", check.command) for check in plan.checks]
+    for task in plan.tasks:
+        commands += [(f"check {check.name}", check.command) for check in task.checks]
+    if plan.setup:
+        commands.append(("setup", plan.setup.run))
     find = functools.cache(functools.partial(shutil.which, path=env.get("PATH")))
     for what, command in commands:
-        if found := _names_home(command, root, env):
+        named = _names_home(command, root, env)
+        if named:
             raise BadInput(
-                f"{what} names {found}, your working tree: it would test the files there and not the work; "
-                f"write paths from the top of the repository, without {found}/"
+                f"{what} names {named}, your working tree: it would test the files "
+                f"there and not the work; write paths from the top of the repository, "
+                f"without {named}/"
             )
-        if not plan.setup and (program := _program_of_home(command, root, find)):
+        program = _program_of_home(command, root, find)
+        if program and not plan.setup:
             raise BadInput(
-                f"{what} starts {program}, which no checkout has because git does not track it; let `setup` "
-                f'create it: `ralph init` adds the one for this project, or "setup": "{_VENV}"'
+                f"{what} starts {program}, which no checkout has because git does not "
+                f"track it; let `setup` create it: `ralph init` adds the one for this "
+                f'project, or "setup": "{_VENV}"'
             )
 
 
@@ -58,24 +64,23 @@ def shared_python(
     environment `env` is for: the sentence about a package that is installed from home,
     or from another of the `places`; else nothing."""
     place = places / env.get("RALPH_PLACE", "")
-    bare = any(
-        _PYTHON.fullmatch(word)
-        for command in commands
-        for word in _STARTED.findall(command)
-    )
-    for site in dict.fromkeys(
-        [*place.glob(".venv/lib/python*/site-packages"), *_sites(env, place)]
-    ):
+    started: list[str] = []
+    for command in commands:
+        started += _STARTED.findall(command)
+    bare = any(_PYTHON.fullmatch(word) for word in started)
+    sites = [*place.glob(".venv/lib/python*/site-packages"), *_sites(env, place)]
+    for site in dict.fromkeys(sites):
         own = site.is_relative_to(place)
         for link in _links(site):
             source = read_text(link)
             led = _leads(source, places, place if own else None)
-            if own or bare:
-                led = led or _leads(source, home, places)
+            if not led and (own or bare):
+                led = _leads(source, home, places)
             if led:
                 return (
-                    f"{link} leads to {led}: checks would test the files there and not the work. "
-                    f"Let `setup` make a Python of its own in each checkout: {_VENV}"
+                    f"{link} leads to {led}: checks would test the files there and not "
+                    f"the work. Let `setup` make a Python of its own in each checkout: "
+                    f"{_VENV}"
                 )
     return ""
 
@@ -149,9 +154,12 @@ def _sites(env: Mapping[str, str], place: Path) -> Iterator[Path]:
         elif found.name and not found.is_relative_to(place):
             try:
                 done = subprocess.run(
-                    [found, "-I", "-S", "-c", _SITES], cwd="/", stdin=subprocess.DEVNULL, capture_output=True,
+                    [found, "-I", "-S", "-c", _SITES],
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
                     timeout=10,
-                )  # fmt: skip
+                )
                 yield from map(Path, json.loads(done.stdout))
             except (OSError, ValueError, subprocess.TimeoutExpired):
                 continue
@@ -161,23 +169,20 @@ def _links(site: Path) -> Iterator[Path]:
     """The files in a folder of packages that lead to a source elsewhere, as editable
     installs have them."""
     for pattern in _LINKS:
-        for path in sorted(site.glob(pattern)):
-            if path.name != "direct_url.json" or re.search(
-                r'"editable":\s*true', read_text(path)
-            ):
-                yield path
+        yield from sorted(site.glob(pattern))
+    for path in sorted(site.glob("*.dist-info/direct_url.json")):
+        if re.search(r'"editable":\s*true', read_text(path)):
+            yield path
 
 
 def _leads(source: str, folder: Path, but: Path | None) -> str:
     """The path in `source` that lies in `folder` and not in `but`; nothing if none
     does."""
-    for name in {str(folder), os.path.realpath(folder)}:
-        for found in re.findall(
-            rf"(?<![\w.-]){re.escape(name)}(?![\w.-])[^\s'\",;:]*", source
-        ):
-            if not (
-                but
-                and Path(os.path.realpath(found)).is_relative_to(os.path.realpath(but))
-            ):
-                return str(found)
+    names = "|".join(
+        re.escape(name) for name in {str(folder), os.path.realpath(folder)}
+    )
+    for found in re.findall(rf"(?<![\w.-])(?:{names})(?![\w.-])[^\s'\",;:]*", source):
+        real = Path(os.path.realpath(found))
+        if but is None or not real.is_relative_to(os.path.realpath(but)):
+            return str(found)
     return ""

@@ -95,8 +95,10 @@ class Branch:
         tip, head, old = self.commits_at(self.ref, "HEAD", earlier)
         tip = tip or self._remote_tip() or old
         if not tip and not head:
-            first = "make one: git add -A && git commit -m start"
-            raise BadInput(f"this repository has no commit yet; {first}")
+            raise BadInput(
+                "this repository has no commit yet; make one: git add -A && git commit "
+                "-m start"
+            )
         if head and (not tip or self._is_merged(tip, head)):
             return head
         return tip
@@ -118,9 +120,12 @@ class Branch:
         if start == tip:
             missing = self.git.maybe("rev-list", "--count", f"{tip}..HEAD")
             number = int(missing or 0)
-            lacks = f"it lacks {text.count(number, 'commit')} of HEAD"
-            said = f"branch {self.name} continues from its tip; {lacks}"
-            return tip, [said] if number else []
+            if not number:
+                return tip, []
+            lacks = text.count(number, "commit")
+            return tip, [
+                f"branch {self.name} continues from its tip; it lacks {lacks} of HEAD"
+            ]
         kept = ""
         if not self.contains(tip, start):
             kept = f"; its old tip is parked at {self.park(tip, _MERGED)}"
@@ -128,8 +133,7 @@ class Branch:
             self.land(start, tip, "begin again at HEAD", forward=not kept)
         except Moved:
             return self.open(before)
-        again = f"{self.name} is merged; restarted from your HEAD"
-        return start, [again + kept]
+        return start, [f"{self.name} is merged; restarted from your HEAD{kept}"]
 
     def _make(self, start: str, before: str) -> str:
         """Make the branch at `start`; a line that says where that is. BadInput if git
@@ -139,9 +143,10 @@ class Branch:
         except (StopNow, TryLater):
             raise
         except RalphError as error:
-            another = "use another with --branch or branchName"
-            said = f"the branch {self.name} cannot be made: {error}; {another}"
-            raise BadInput(said) from None
+            raise BadInput(
+                f"the branch {self.name} cannot be made: {error}; use another with "
+                f"--branch or branchName"
+            ) from None
         if start == self._remote_tip():
             return f"made branch {self.name}, where the remote's is"
         head, earlier = self.commits_at("HEAD", f"refs/heads/{before or self.name}")
@@ -198,10 +203,9 @@ class Branch:
                 raise full
             if ".lock" not in said:
                 break
-        why = f"verified work cannot land on {self.name}"
-        git_says = text.one_line(said, 400)
         raise NeedsPerson(
-            f"{why}; git says: {git_says}; fix that, then run ralph again"
+            f"verified work cannot land on {self.name}; git says: "
+            f"{text.one_line(said, 400)}; fix that, then run ralph again"
         )
 
     # ---------------------------------------------------------------- commits

@@ -57,8 +57,10 @@ class Checkout:
         for module in submodules_of(self.home, self.git, tree):
             words = (f"--git-dir={module.copy}", "cat-file", "-e", module.commit)
             if self.git.maybe(*words) is None:
-                lacks = f"{module.path} has no commit {module.commit[:12]} here"
-                raise BadInput(f"{lacks}; see `git submodule update --init`")
+                raise BadInput(
+                    f"{module.path} has no commit {module.commit[:12]} here; see `git "
+                    f"submodule update --init`"
+                )
             root = self.root / module.path
             env = {"GIT_WORK_TREE": str(root)}
             git = Git(root, module.copy, module.copy, env, self.home.calls)
@@ -260,8 +262,10 @@ def remove_unusable(checkout: Checkout, tree: str) -> list[str]:
     for name, folder in found.items():
         if folder not in ignored:
             files.clear(checkout.root / name)
-            what = "was a git repository of its own; its files are part of the work"
-            said.append(f"{text.one_line(folder)} {what}")
+            said.append(
+                f"{text.one_line(folder)} was a git repository of its own; its files "
+                f"are part of the work"
+            )
     return [*dict.fromkeys(said)]
 
 

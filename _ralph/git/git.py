@@ -393,12 +393,16 @@ def _error(folder: Path, words: Iterable[str], done: Done) -> RalphError:
     """The error of a failed call in `folder`, with what a person can do about it."""
     said, verb = text.one_line(done.error, 300), _verb(words)
     if _BROKEN.search(said):
-        see = "see .git/HEAD and .git/config, then run it again"
-        return BadInput(f"git cannot work here: {said}; {see}")
+        return BadInput(
+            f"git cannot work here: {said}; see .git/HEAD and .git/config, then run it "
+            f"again"
+        )
     no_filter = _NO_FILTER.search(said)
     if no_filter:
-        needed = f"git needs {no_filter[1]}, a filter of this repository"
-        return BadInput(f"{needed}; install it, then run it again: {said}")
+        return BadInput(
+            f"git needs {no_filter[1]}, a filter of this repository; install it, then "
+            f"run it again: {said}"
+        )
     failed = RalphError(f"git {verb} failed: {said or f'exit {done.code}'}")
     return no_space(folder, verb, said) or failed
 
@@ -412,8 +416,10 @@ def no_space(folder: Path, what: str, said: str) -> TryLater | None:
         is_full = disk.f_bavail * disk.f_frsize < _LITTLE
     if not is_full:
         return None
-    why = f"the disk is full (git {what}: {text.one_line(said)})"
-    return TryLater(f"{why}; run the same command again")
+    return TryLater(
+        f"the disk is full (git {what}: {text.one_line(said)}); run the same command "
+        f"again"
+    )
 
 
 def git_places(folder: Path) -> tuple[Path, Path] | None:
@@ -424,8 +430,10 @@ def git_places(folder: Path) -> tuple[Path, Path] | None:
         return top, common
     except BadInput:
         if in_folder(folder).maybe("rev-parse", "--is-bare-repository") == "true\n":
-            bare = f"{folder} is in a bare repository; make a worktree of it"
-            raise BadInput(f"{bare}: git worktree add ../work") from None
+            raise BadInput(
+                f"{folder} is in a bare repository; make a worktree of it: git "
+                f"worktree add ../work"
+            ) from None
         if any((parent / ".git").exists() for parent in (folder, *folder.parents)):
             raise
         return None

@@ -24,8 +24,10 @@ def litter(checkout: Checkout, tree: str, work: Changed) -> tuple[set[str], list
     found, lines = set[str](), []
     for name, source in _copies(checkout, work).items():
         found.add(name)
-        what = f"a copy of {text.one_line(source)}, which git ignores"
-        lines.append(f"{text.one_line(name)} ({what}; left out)")
+        lines.append(
+            f"{text.one_line(name)} (a copy of {text.one_line(source)}, which git "
+            f"ignores; left out)"
+        )
     in_folder: dict[str, list[str]] = {}
     for name, (base, new) in work.items():
         if new.is_file and not base.exists:
@@ -41,8 +43,10 @@ def litter(checkout: Checkout, tree: str, work: Changed) -> tuple[set[str], list
             gone += (f"{folder}/",)
         found.update(naming)
         for name in naming:
-            what = "new, and names a checkout of ralph, which no clone has"
-            lines.append(f"{text.one_line(name)} ({what}; left out)")
+            lines.append(
+                f"{text.one_line(name)} (new, and names a checkout of ralph, which no "
+                f"clone has; left out)"
+            )
     found.update(name for name in work if name.startswith(gone))
     return found, lines
 
@@ -93,8 +97,10 @@ def leads_nowhere(checkout: Checkout, changed: Changed, work: Changed) -> list[s
         shown = text.one_line(name)
         is_looked_at = name in work and not work[name][0].exists
         if new.is_link and _leads_out(checkout.root, name):
-            what = "is a link that is absolute or leads out of the checkout"
-            found.append(f"{shown} {what}: in a clone it leads nowhere")
+            found.append(
+                f"{shown} is a link that is absolute or leads out of the checkout: in a "
+                f"clone it leads nowhere"
+            )
         elif new.is_file and not is_looked_at and _names_places(checkout, name):
             before = b""
             if base.is_file:

@@ -94,8 +94,9 @@ def _add_all(checkout: Checkout, apart: Iterable[str]) -> list[str]:
         elif not named:
             break
         for name in named:
-            what = "it is not part of the work"
-            said.append(f"git cannot add {text.one_line(name)}; {what}")
+            said.append(
+                f"git cannot add {text.one_line(name)}; it is not part of the work"
+            )
         left_out += named
     full = no_space(git.root, "add", done.error)
     if full:
