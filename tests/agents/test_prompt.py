@@ -207,14 +207,13 @@ def test_what_is_said_when(
     assert [phrase for phrase in absent if phrase in prompt] == []
 
 
-def test_the_files_that_it_names_are_those_that_the_agent_has(tmp_path: Path) -> None:
+def test_a_plan_in_a_folder_is_named_as_the_agent_has_it(tmp_path: Path) -> None:
     (tmp_path / "plans").mkdir()
     bench = Bench(tmp_path / "plans")
     bench.paths = bench.paths._replace(root=tmp_path)
-    prompt = full(bench)
+    prompt = bench.prompt()
     assert "plans/prd.json and plans/progress.txt are copies to read" in prompt
-    assert str(bench.paths.handoff()) in prompt
-    assert str(bench.paths.prd) not in prompt and str(bench.paths.logs) not in prompt
+    assert str(bench.paths.handoff()) in prompt and str(bench.paths.prd) not in prompt
 
 
 @pytest.mark.parametrize(("allow", "said"), [
@@ -232,13 +231,6 @@ def test_what_a_task_may_change_is_no_longer_said_to_be_put_back(
     assert (
         f"existing files under these patterns is put back, and does not count: {said}"
         in prompt
-    )
-
-
-def test_a_plan_that_says_nothing_more_has_no_such_part(tmp_path: Path) -> None:
-    assert (
-        "whole plan"
-        not in Bench(tmp_path, [{"title": "x", "checks": ["true"]}]).prompt()
     )
 
 
@@ -348,29 +340,6 @@ def test_whatever_is_huge_the_prompt_stays_within_its_bound_and_nothing_else_is_
     assert len(prompt.encode()) <= BOUND == 48 * 1024
     for number in (1, 4, 5, 6, 8, 9, 13, 14):
         assert [phrase for phrase in POINTS[number] if phrase not in prompt] == []
-    assert "next step:" in prompt
-    assert prompt.rstrip().endswith(LAST)
-
-
-def test_everything_huge_at_once_leaves_the_handoff_and_the_goal(bench: Bench) -> None:
-    bench.paths.rulebook.write_text("Never.\n" * (MEGA // 7))
-    bench.plan.data.update(context="c" * MEGA)
-    bench.task = load_one(
-        bench, {"title": "t" * 500, "x": "x" * MEGA, "checks": ["c" * MEGA]}
-    )
-    bench.record("retry", answer="a" * MEGA)
-    bench.history.learned += [f"l{i}" * 30 for i in range(1000)]
-    bench.history.of(bench.task).ruled_out += [f"r{i}" * 30 for i in range(1000)]
-    bench.red_before = ["b" * 500] * 100
-    tail = {"name": "n", "tail": "line of it\n" * 100_000}
-    bench.failed(
-        failure=tail,
-        denials=["d" * 200] * 20,
-        restored=["r"] * 20,
-        notices=["n" * 300] * 20,
-    )
-    prompt = bench.prompt()
-    assert len(prompt.encode()) <= 48 * 1024
     assert "next step:" in prompt
     assert prompt.rstrip().endswith(LAST)
 
