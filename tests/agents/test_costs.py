@@ -54,27 +54,61 @@ def parsed(name: str, *events: dict[str, Any], **left: Any) -> Stream:
     return stream
 
 
-@pytest.mark.parametrize(("name", "events", "outcome", "cut"), [
-    ("claude", [asked(), result()], "done", False),
-    ("claude", [asked(), result()], "interrupted", False),  # it had said its last word
-    ("claude", [asked(), result(), INIT, asked("m2")], "interrupted", True),
-    ("claude", [asked()], "interrupted", True),
-    ("claude", [asked()], "timed-out", True),
-    ("claude", [asked()], "failed", True),  # it died, without a last word
-    ("claude", [INIT], "interrupted", True),  # a request may be under way
-    ("claude", [INIT, SILENT], "interrupted", False),  # the provider did not answer
-    ("claude", [asked(), SILENT], "interrupted", True),
-    ("claude", [INIT], "timed-out", False),  # in all that time nothing came
-    ("claude", [INIT], "failed", False),
-    ("claude", [asked()], "limited", False),
-    ("claude", [asked()], "unavailable", False),
-    ("opencode", [{"type": "step_finish", "part": {"cost": 1}}], "interrupted", True),
-    ("plain", [], "interrupted", False),  # nobody knows what it costs
-])  # fmt: skip
-def test_which_attempts_were_cut_off(
-    name: str, events: list[dict[str, Any]], outcome: str, cut: bool
-) -> None:
-    assert parsed(name, *events).was_cut_off(Outcome(outcome)) is cut
+def step(cost: float, **part: Any) -> dict[str, Any]:
+    return {"type": "step_finish", "part": {"cost": cost, **part}}
+
+
+EVENTS: dict[str, dict[str, Any]] = {
+    "init": INIT,
+    "silent": SILENT,
+    "asked": asked(),
+    "more": asked("m2"),
+    "result": result(),
+    "free": result(0),  # it does not know the price of its model
+    "nothing": result(0, usage={"input_tokens": 0}),  # refused: nothing was used
+    "untold": result(usage={}),
+    "null": result(usage={"input_tokens": 7, "cache_read_input_tokens": None}),
+    "below": result(usage={"input_tokens": 7, "output_tokens": -5}),
+    "text": result("0.5"),
+    "none": result(None),
+    "step": step(1),
+    "last": step(0.5, reason="stop", tokens={"input": 9, "output": 1}),
+    "nan": step(float("nan")),
+    "less": step(-1, tokens={"input": 1}),
+}
+
+
+# An agent, what it said, how it ended, and whether it was cut off before it said what
+# it had used.
+CUT_OFF = """\
+claude    asked result            done         no
+claude    asked result            interrupted  no, it had said its last word
+claude    asked result init more  interrupted  yes
+claude    asked                   interrupted  yes
+claude    asked                   timed-out    yes
+claude    asked                   failed       yes, it died
+claude    init                    interrupted  yes, a request may be under way
+claude    init silent             interrupted  no, the provider did not answer
+claude    asked silent            interrupted  yes
+claude    init                    timed-out    no, in all that time nothing came
+claude    init                    failed       no
+claude    asked                   limited      no
+claude    asked                   unavailable  no
+opencode  step                    interrupted  yes
+plain                             interrupted  no, nobody knows what it costs
+"""
+
+
+def row(line: str) -> tuple[str, list[dict[str, Any]], Outcome, str]:
+    name, *said = line[:34].split()
+    outcome, _, wanted = line[34:].partition(" ")
+    return name, [EVENTS[one] for one in said], Outcome(outcome), wanted.strip()
+
+
+@pytest.mark.parametrize("line", CUT_OFF.splitlines())
+def test_which_attempts_were_cut_off(line: str) -> None:
+    name, events, outcome, wanted = row(line)
+    assert parsed(name, *events).was_cut_off(outcome) is wanted.startswith("yes")
 
 
 @pytest.mark.parametrize(("at_least", "told", "dearest", "usd"), [
@@ -92,42 +126,33 @@ def test_what_is_booked(
     assert booked(ended, dearest).usd == usd
 
 
-OPENCODE = [
-    {
-        "type": "step_finish",
-        "part": {"reason": "stop", "cost": 0.5, "tokens": {"input": 9, "output": 1}},
-    }
-]
+# The same, and which of dollars and tokens it should have reported.
+UNREPORTED = """\
+claude    result                  done
+claude    free                    done         dollars
+claude    free                    failed       dollars
+claude    nothing                 failed
+claude    nothing                 done         dollars tokens
+claude    untold                  done         tokens
+claude    null                    done
+claude    below                   done         tokens
+claude    text                    failed       dollars
+claude    none                    limited
+claude    none                    unavailable
+claude    asked                   interrupted
+opencode  last                    done
+opencode  nan last                done         dollars tokens
+opencode  less                    interrupted  dollars
+plain                             done
+"""
 
 
-@pytest.mark.parametrize(("name", "events", "outcome", "missing"), [
-    ("claude", [result()], "done", []),
-    # it does not know the price of its model
-    ("claude", [result(0)], "done", ["dollars"]),
-    ("claude", [result(0)], "failed", ["dollars"]),
-    # refused: nothing was used
-    ("claude", [result(0, usage={"input_tokens": 0})], "failed", []),
-    ("claude", [result(0, usage={"input_tokens": 0})], "done", ["dollars", "tokens"]),
-    ("claude", [result(usage={})], "done", ["tokens"]),
-    ("claude", [result(usage={"input_tokens": 7, "cache_read_input_tokens": None})], "done", []),
-    ("claude", [result(usage={"input_tokens": 7, "output_tokens": -5})], "done", ["tokens"]),
-    ("claude", [result("0.5")], "failed", ["dollars"]),
-    ("claude", [result(None)], "limited", []),
-    ("claude", [result(None)], "unavailable", []),
-    ("claude", [asked()], "interrupted", []),  # cut off: it ended with no result
-    ("opencode", OPENCODE, "done", []),
-    ("opencode", [{"type": "step_finish", "part": {"cost": float("nan")}}, *OPENCODE], "done", ["dollars", "tokens"]),
-    ("opencode", [{"type": "step_finish", "part": {"cost": -1, "tokens": {"input": 1}}}], "interrupted", ["dollars"]),
-    ("plain", [], "done", []),
-])  # fmt: skip
-def test_what_an_agent_should_have_reported(
-    name: str, events: list[dict[str, Any]], outcome: str, missing: list[str]
-) -> None:
+@pytest.mark.parametrize("line", UNREPORTED.splitlines())
+def test_what_an_agent_should_have_reported(line: str) -> None:
+    name, events, outcome, missing = row(line)
     limits: list[dict[str, Any]] = [{"usd_left": 5.0}, {"tokens_left": 10**6}, {}]
-    found = [
-        parsed(name, *events, **left).unreported(Outcome(outcome)) for left in limits
-    ]
-    assert [unit for unit in found if unit] == missing
+    found = [parsed(name, *events, **left).unreported(outcome) for left in limits]
+    assert " ".join(filter(None, found)) == missing
     assert not found[2], "nothing is limited"
 
 
