@@ -76,6 +76,7 @@ run --allow-overage -> test_an_attempt_may_finish_on_paid_extra_usage_and_the_ne
 run --full-permissions -> test_an_agent_without_a_sandbox_is_refused_with_two_ways_on
 run --starts-red -> test_an_honest_night_is_not_refused
 run --wrap -> test_setup_agents_hooks_and_checks_run_behind_it
+run --starts-red -> test_an_honest_night_is_not_refused
 run --no-awake -> test_no_awake_lets_it_sleep
 run --notify -> test_every_event_is_told_with_its_task_its_reason_and_the_sums
 run --json -> test_tokens_dollars_and_session_stand_in_record_status_and_summary
@@ -83,7 +84,7 @@ run --quiet -> test_quiet_is_not_silent_about_a_failure
 run --verbose -> test_a_terminal_shows_words_tools_and_a_line_that_stays
 status --format -> test_the_object_of_a_plan_in_every_state
 report --output -> test_it_is_written_where_it_says
-plan --planner -> test_a_brief_from_standard_input
+plan --planner -> test_the_planner_works_in_a_place_of_its_own
 plan --force -> test_a_plan_with_open_tasks_is_replaced_only_with_force
 add --criterion -> test_add_with_all_that_can_be_said
 add --description -> test_add_with_all_that_can_be_said
@@ -114,7 +115,7 @@ if all checks pass there -> test_those_that_are_green_alone_and_red_together
 # concepts: an attempt
 the lowest priority first -> test_the_order_of_work
 copies, which end with the attempt -> test_nothing_that_is_done_to_the_throwaway_git_reaches_home
-What setup made is therefore never work -> test_what_an_agent_does_is_work_and_nothing_else
+What setup made is therefore never work -> test_what_checks_and_setup_write_is_neither_work_nor_committed
 A link that leads out of the checkout -> test_what_git_ignores_is_set_to_or_cannot_take
 and nothing else. Hooks and checks run there -> test_what_a_check_leaves_anywhere_does_not_reach_the_next_candidate
 one candidate at a time -> test_who_enters_the_room_is_alone_and_reads_what_others_left
@@ -125,7 +126,12 @@ Such a pass is weak -> test_a_pass_without_a_check_that_went_from_red_to_green_i
 needs the first kind -> test_a_flaky_check_and_a_change_of_a_dead_agent_are_no_pass
 is flaky: it is named, and is no evidence -> test_a_check_that_turns_green_by_itself_passes_nothing
 a database that died -> test_a_database_that_dies_in_the_night_blocks_nobody
-is set aside for this run before an agent is paid -> test_a_check_that_cannot_start_costs_no_agent
+nothing guards the night -> test_nobody_is_paid_in_a_night_that_cannot_pass
+starts red by itself -> test_the_first_evening_of_a_new_project
+It binds as soon as it passes -> test_an_honest_night_is_not_refused
+a pre-commit hook that refuses the newest commits -> test_a_hook_is_tried_with_what_it_let_pass
+found green on the very same commit -> test_what_was_green_on_this_very_commit_is_tried_again_later
+is set aside for this run, unless the task is to make it -> test_a_check_that_cannot_start_costs_no_agent
 cost twelve runs of the suite -> test_ten_tasks_that_pass_at_once_cost_ten_runs_of_the_suite_one_before_and_one_after
 What was green stays green -> test_work_that_breaks_a_test_that_was_green_fails_with_its_name
 If all of them passed before, all must pass -> test_how_single_tests_changed
@@ -170,7 +176,7 @@ is marked (changed tests) -> test_settings_that_only_pretend_to_run_tests_are_ma
 
 # setup
 It runs only in a new checkout -> test_how_often_setup_runs_in_a_night_of_four_tasks
-exit 2, before an agent is paid -> test_red_at_the_start_no_agent_is_paid
+setup that fails ends the run with 2 -> test_red_at_the_start_no_agent_is_paid
 ralph waits and tries again -> test_red_later_on_the_branch_s_own_files_it_is_waited_for
 names the checkout -> test_a_value_that_names_home_names_the_place
 A .venv that setup made is active -> test_what_setup_made_is_active
@@ -178,7 +184,7 @@ but never what an agent changed without an allow -> test_bytes_that_an_agent_cha
 Without your own mise trust -> test_what_home_does_not_trust_no_place_trusts
 Checkouts share nothing -> test_what_a_variable_is_in_a_place
 would test your files instead of the work -> test_what_leads_home_is_refused_by_both
-a path or a module that only your working tree has -> test_what_a_red_check_misses_and_home_has
+lacks a program, a file or trust here -> test_what_a_red_check_misses_and_home_has
 is a small number that no other checkout -> test_a_place_has_a_name_and_a_small_number
 Copies are never committed -> test_files_to_carry_over_are_copied_and_never_committed
 leaves these caches there -> test_kept_paths_stay
