@@ -21,7 +21,7 @@ from _ralph.agents.cli import Agent
 from _ralph.checks import opening
 from _ralph.checks.view import View
 from _ralph.commands import init
-from _ralph.errors import Exit, RalphError, StopNow, translate
+from _ralph.errors import Exit, RalphError, Stop, StopNow, translate
 from _ralph.files import resource
 from _ralph.git.git import freeze_settings, in_folder
 from _ralph.loop.loop import Loop
@@ -42,7 +42,7 @@ _PATIENCE = 30.0
 _DOCTORS_OWN = ("--probe", "-v", "--verbose")
 _TURN = 120.0
 """Seconds that an agent may take for one cheap turn."""
-_SHOWN = {"say": "ok", "note": "warning", "old": "now"}
+_SHOWN = {"say": "ok", "note": "warning", "old": "now", "way": "now"}
 """What a finding that a run says, too, is called here."""
 
 
@@ -140,6 +140,8 @@ def _caught(part: Callable[[], Findings]) -> Findings:
         yield from part()
     except StopNow:
         return
+    except Stop as stop:
+        yield "error", stop.reason
     except Exception as error:
         yield "error", str(translate(error))
 

@@ -70,7 +70,7 @@ def ensure_open(loop: Loop, results: Results, task: Task | None) -> bool:
 def say(loop: Loop, level: str, line: str) -> None:
     """Show a finding."""
     first, *others = line.splitlines()
-    if level == "say":
+    if level in ("say", "way"):
         loop.view.line(first)
     else:
         loop.view.line(f"! {first}", color="yellow")
@@ -212,7 +212,7 @@ class Opening:
         if self.was_green:
             raise TryLater(f"{why}; {WAS_GREEN}")
         ways = guard.ways_on(loop.plan, loop.paths.root, self.guards)
-        yield "say", "\n".join(["to go on:", *(f"  - {way}" for way in ways)])
+        yield "way", "\n".join(["to go on:", *(f"  - {way}" for way in ways)])
         lacking = [one.fault for one in self.guards if one.fault]
         if len(lacking) == len(self.guards) and all(one.is_program for one in lacking):
             raise BadInput(why)

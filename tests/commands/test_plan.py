@@ -376,6 +376,20 @@ def test_a_check_that_is_green_before_the_work_is_told_the_planner_once(
     assert stories(repo)[0]["checks"] == checks
 
 
+def test_a_check_that_the_plan_is_to_mend_is_marked(repo: Repo) -> None:
+    """Not one that is red for a reason of the place."""
+    checks = ["test -f fixed", ["test", "-f", "b"], "no-such-tool", "true"]
+    repo.plan({"passes": True}, checks=checks)
+    assert plan(repo, says(GOOD), "--force").returncode == 0
+    marked = json.loads(repo.read("prd.json"))["checks"]
+    assert marked == [
+        {"run": "test -f fixed", "startsRed": True},
+        {"run": ["test", "-f", "b"], "startsRed": True},
+        "no-such-tool",
+        "true",
+    ]
+
+
 @pytest.mark.parametrize(
     ("whose", "turns"), [("the plan's", "x"), ("the planner's", "xx")]
 )
