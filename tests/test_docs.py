@@ -130,7 +130,7 @@ nothing guards the night -> test_nobody_is_paid_in_a_night_that_cannot_pass
 starts red by itself -> test_the_first_evening_of_a_new_project
 It binds as soon as it passes -> test_an_honest_night_is_not_refused
 a pre-commit hook that refuses the newest commits -> test_a_hook_is_tried_with_what_it_let_pass
-found green on the very same commit -> test_what_was_green_on_this_very_commit_is_tried_again_later
+that was green on this very commit -> test_what_was_green_on_this_very_commit_is_tried_again_later
 is set aside for this run, unless the task is to make it -> test_a_check_that_cannot_start_costs_no_agent
 cost twelve runs of the suite -> test_ten_tasks_that_pass_at_once_cost_ten_runs_of_the_suite_one_before_and_one_after
 What was green stays green -> test_work_that_breaks_a_test_that_was_green_fails_with_its_name
