@@ -76,7 +76,9 @@ def decide(case: Case) -> Decision:
     verdict, reason = _verdict(case)
     passed = verdict is Verdict.PASSED
     proof = False
-    beside, flaky, notices = [], [], []
+    beside = []
+    flaky = []
+    notices = []
     lost: list[str] = []
     unloaded: list[str] = []
     for one in case.evidence:
@@ -204,9 +206,11 @@ def after_judge(decision: Decision, result: AgentResult, answer: Answer) -> Deci
     if verdict:
         reason = f"the judge: {result.reason}"
     elif result.outcome is not Outcome.DONE:
-        verdict, reason = Verdict.FAILED, f"the judge did not finish: {result.reason}"
+        verdict = Verdict.FAILED
+        reason = f"the judge did not finish: {result.reason}"
     elif answer.unreadable:
-        verdict, reason = Verdict.FAILED, f"the judge says no: {answer.unreadable}"
+        verdict = Verdict.FAILED
+        reason = f"the judge says no: {answer.unreadable}"
     elif answer.objections:
         verdict = Verdict.FAILED
         reason = f"the judge says no: {answer.objections[0]}"

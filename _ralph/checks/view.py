@@ -91,12 +91,16 @@ class Reporter(View):
 
     def __init__(self, pipe: int, stays: bool, verbose: bool) -> None:
         os.set_blocking(pipe, False)
-        self._pipe, self.stays, self.verbose = pipe, stays, verbose
+        self._pipe = pipe
+        self.stays = stays
+        self.verbose = verbose
         self._half = b""  # of a line that is partly written
         self._agent: Stream | None = None
-        self._doing, self._began = "", time.monotonic()
+        self._doing = ""
+        self._began = time.monotonic()
         self._said = self._began  # when the last sign of life was given
-        self._second, self._lines = 0, 0
+        self._second = 0
+        self._lines = 0
         self._retry = "", float("-inf")
 
     def line(self, words: str, indent: str = "", color: str = "") -> None:
@@ -106,7 +110,9 @@ class Reporter(View):
         self.tell("task", name)
 
     def doing(self, words: str) -> None:
-        self._agent, self._doing, self._began = None, words, time.monotonic()
+        self._agent = None
+        self._doing = words
+        self._began = time.monotonic()
         self.tell("doing", words)
 
     def watch(self, agent: Stream) -> None:
@@ -131,11 +137,13 @@ class Reporter(View):
     def tick(self) -> float:
         """Where no status stays, tell now and then what goes on; in how many seconds to
         call this again."""
-        now, agent = time.monotonic(), self._agent
+        now = time.monotonic()
+        agent = self._agent
         if self.stays:
             return _SIGN_OF_LIFE
         if now - self._said >= _SIGN_OF_LIFE:
-            self._said, parts = now, [self._doing, text.duration(now - self._began)]
+            self._said = now
+            parts = [self._doing, text.duration(now - self._began)]
             if agent is not None:
                 heard = f"{text.duration(now - agent.heard)} ago"
                 said = text.one_line(text.redact(agent.doing), 120)
@@ -157,7 +165,8 @@ class Reporter(View):
             self.tell("heard", kind, words.strip().splitlines())
             return
         if int(time.monotonic()) != self._second:
-            self._second, self._lines = int(time.monotonic()), 0
+            self._second = int(time.monotonic())
+            self._lines = 0
         lines = words.strip().splitlines()[:3]
         self._lines += len(lines)
         if self._lines <= _LINES_A_SECOND:

@@ -102,13 +102,15 @@ def next_task(loop: Loop) -> Task | None:
     """The first task that is ready, that nobody works on, and whose agent is available;
     the one that this loop worked last comes first. None, too, if the others may need
     the money that is left."""
-    history, under_way = loop.history, loop.history.open_starts.values()
+    history = loop.history
+    under_way = loop.history.open_starts.values()
     if loop.trouble or share_of_budget(loop) is None:
         return None
     taken = {start.task for start in under_way}
     # Side by side, each of two conflicts would conflict with the other again.
     resolving = any(history.of(start).conflicted for start in under_way)
-    mine, others = [], []
+    mine = []
+    others = []
     for task in waiting_tasks(loop):
         known = history.of(task)
         if not taken.isdisjoint((task.id, *task.depends_on)):
@@ -128,7 +130,8 @@ def next_task(loop: Loop) -> Task | None:
 def waiting_tasks(loop: Loop) -> list[Task]:
     """The tasks that can be worked in this run, in order; with --task, only that
     one."""
-    only, plan = loop.options.task, loop.plan
+    only = loop.options.task
+    plan = loop.plan
     if only is not None:
         plan.task(only)
         some = [task for task in plan.tasks if task.id == only or task.passed]
@@ -240,7 +243,8 @@ def with_unfinished_work(loop: Loop, begun: Begun) -> Begun:
     """The attempt, starting from what earlier ones at its task left, merged with the
     tip, with git's markers where that conflicts; clean in the last attempt, and if the
     work is built on commits that are no longer there."""
-    history, branch = loop.history.of(begun.task), loop.branch
+    history = loop.history.of(begun.task)
+    branch = loop.branch
     if not history.left:
         return begun
     # a clone gets the log, and of git only what branches lead to
@@ -271,7 +275,8 @@ def prepare(loop: Loop, results: Results, begun: Begun) -> Begun | None:
     whether the commit hooks let ralph's message pass and, before the task's first
     attempt in this run, what its own checks say. None for a task that cannot pass: it
     is blocked, or set aside for this run."""
-    task, tip = begun.task, begun.base
+    task = begun.task
+    tip = begun.base
 
     def learn() -> tuple[Verdict, str] | None:
         said = hooks.message_for(loop.places, task, begun.iteration, begun.number)
@@ -284,7 +289,8 @@ def prepare(loop: Loop, results: Results, begun: Begun) -> Begun | None:
     if cannot is not None:
         set_aside(loop, begun, *cannot)
         return None
-    red, failing = [], []
+    red = []
+    failing = []
     own = results.own.get(own_key(loop, task), Own())
     for check in program_of(loop, task):
         known = results.newest(tip, check.command)
@@ -353,7 +359,8 @@ def wait_for_agent(loop: Loop) -> bool:
         raise Stop("unavailable", f"the agent cannot run: {unavailable.reason}")
     if not loop.settings.waits:
         raise Stop("limited", f"no attempt can be made now: {unavailable.reason}")
-    now, run = time.time(), loop.history.this_run
+    now = time.time()
+    run = loop.history.this_run
     noted = run.waited.until if run.waited.command == agent.command else 0.0
     if noted >= math.floor(min(back, loop.ends)):
         return True

@@ -50,7 +50,8 @@ class Gathered:
 def make_candidate(loop: Loop, worked: Worked) -> Candidate:
     """The work, merged with the tip of the branch, as a commit. With a decision where
     they conflict, or where markers of an earlier conflict still stand."""
-    begun, branch = worked.begun, loop.branch
+    begun = worked.begun
+    branch = loop.branch
     tip = tip_of(loop)
     if not worked.tree:
         return Candidate(worked, tip, tip)
@@ -88,7 +89,8 @@ def make_candidate(loop: Loop, worked: Worked) -> Candidate:
 def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
     """What hooks, checks and the judge say of a candidate. StopNow if ralph must
     stop."""
-    worked, begun = candidate.worked, candidate.worked.begun
+    worked = candidate.worked
+    begun = candidate.worked.begun
     result = worked.result
     if worked.deaths > 1:
         killed = Decision(Verdict.FAILED, KILLED)
@@ -215,7 +217,8 @@ def evidence_on(
 ) -> Gathered:
     """What the checks say of the commit that hooks made of a candidate. SetupFailed if
     `setup` is red on the branch's own files."""
-    worked, begun = candidate.worked, candidate.worked.begun
+    worked = candidate.worked
+    begun = candidate.worked.begun
     found = Gathered(commit)
 
     def run(

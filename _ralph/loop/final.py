@@ -82,7 +82,8 @@ def run_in_new_room(
     """Run the checks in a room made anew under a new name, which then is the clean
     room. What is red, and not so in the clean room, runs once more, and is green if it
     was so in either run."""
-    places, paths = loop.places, loop.paths
+    places = loop.places
+    paths = loop.paths
     results.room_changes()
     folder = paths.next_room
     job = Job(tip, checks, "recheck")
@@ -153,7 +154,8 @@ def record_of(loop: Loop, found: Found, tip: str, names: str) -> Rechecked:
     red."""
     plan = loop.plan
     red: dict[str, CheckResult] = {}
-    said, old = [], []
+    said = []
+    old = []
     for result in found.results:
         if not result.ok:
             red[result.command] = result
@@ -195,7 +197,8 @@ def set_back(loop: Loop, broken: Sequence[str]) -> list[Task]:
     plan's lock."""
     if loop.trouble:
         return []
-    passed, again = [], []
+    passed = []
+    again = []
     for task in loop.plan.tasks:
         if task.key in broken and task.passed:
             how = loop.history.of(task).passed_words
@@ -215,7 +218,8 @@ def set_back(loop: Loop, broken: Sequence[str]) -> list[Task]:
 
 def finished(loop: Loop) -> Stop:
     """The stop where no task is left to try, after the final check."""
-    only, last = loop.options.task, loop.history.recheck
+    only = loop.options.task
+    last = loop.history.recheck
     red = ""
     if last and last.commit == loop.branch.tip():
         red = ", ".join(last.red)

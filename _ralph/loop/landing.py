@@ -62,7 +62,8 @@ def note(loop: Loop, examined: Examined) -> None:
     """Write the verdict on an attempt into the log, and mark its task in the plan. What
     gives a mark goes into the log first, what takes one away, or blocks, into the plan:
     so a kill between the two never looks like a person's hand."""
-    begun, decision = examined.begun, examined.decision
+    begun = examined.begun
+    decision = examined.decision
     allowed = attempts_at(loop.limits, begun.task)
     loop.read()
     if loop.trouble and not examined.passed:
@@ -116,7 +117,8 @@ def wait_for_plan(loop: Loop) -> None:
 
 def stop_after(loop: Loop, examined: Examined) -> Stop | None:
     """The stop that an attempt means for the run, if any."""
-    verdict, result = examined.decision.verdict, examined.result
+    verdict = examined.decision.verdict
+    result = examined.result
     if result.no_price:
         return Stop("no-price", result.no_price)
     if not loop.options.once or verdict is Verdict.INTERRUPTED:
@@ -132,7 +134,8 @@ def why_blocked(
     examined: Examined, history: TaskHistory, allowed: int, by_person: bool
 ) -> str:
     """Why an attempt blocks its task, or nothing."""
-    begun, decision = examined.begun, examined.decision
+    begun = examined.begun
+    decision = examined.decision
     taken = deepcopy(history.since)
     taken.add(examined.spent)
     own_limit = "" if examined.passed else spent_by(begun.task, taken)
@@ -157,7 +160,8 @@ def why_blocked(
 def keep_work(loop: Loop, examined: Examined, blocked: str) -> str:
     """Protect what did not pass: a blocked task's work is parked, other work waits for
     the next attempt. The ref of what is parked."""
-    worked, begun = examined.worked, examined.begun
+    worked = examined.worked
+    begun = examined.begun
     parked = examined.candidate.parked
     if not worked.left or examined.passed or parked:
         return parked
@@ -225,8 +229,11 @@ def record_of(
     loop: Loop, examined: Examined, blocked: str, parked: str, by_person: bool
 ) -> AttemptEnded:
     """The verdict record of an attempt."""
-    worked, begun, decision = examined.worked, examined.begun, examined.decision
-    result, judgement = examined.result, examined.judgement or Judgement()
+    worked = examined.worked
+    begun = examined.begun
+    decision = examined.decision
+    result = examined.result
+    judgement = examined.judgement or Judgement()
     notices = [*worked.notices, *examined.notices]
     if result.overage or judgement.overage:
         billed = "the provider bills extra usage"
@@ -259,9 +266,11 @@ def record_of(
         uncounted=by_person and decision.verdict is Verdict.INTERRUPTED,
     )
     if examined.passed:
-        record.tip, record.commit = examined.candidate.tip, examined.commit
+        record.tip = examined.candidate.tip
+        record.commit = examined.commit
     else:
-        record.left, record.conflict = worked.left, begun.conflict
+        record.left = worked.left
+        record.conflict = begun.conflict
     return record
 
 
@@ -282,7 +291,8 @@ def failure_of(checks: Sequence[CheckResult]) -> Failure:
 def record_lines(examined: Examined, record: AttemptEnded) -> list[str]:
     """The lines of an attempt in progress.txt: each part begins with a label, and its
     further lines, as all that an agent wrote, are quoted."""
-    result, judgement = examined.result, examined.judgement
+    result = examined.result
+    judgement = examined.judgement
     command = text.one_line(record.command, 80)
     ended = ended_words(result) or "ended well"
     judge = ""

@@ -265,7 +265,8 @@ class Loop:
         self.notify("waiting", said)
 
 
-HOLDER, RESULTS = "room.holder", "results.json"
+HOLDER = "room.holder"
+RESULTS = "results.json"
 """In the private folder: the number of the loop that is in the room, and what checks
 said in this run."""
 

@@ -154,7 +154,8 @@ def _wait_for_judge(loop: Loop, result: AgentResult, tries: int) -> None:
 
 
 def _judge_prompt(loop: Loop, examined: Examined) -> str:
-    before, after = examined.candidate.tip, examined.commit
+    before = examined.candidate.tip
+    after = examined.commit
     task = examined.begun.task
     values = {
         **task_values(task),

@@ -86,10 +86,8 @@ class Supervisor:
                     os.close(other.pipe)
                     os.close(other.alive)
                 self.be_loop(number, deaths, alive_read, write, blocked)
-            finally:
-                os._exit(
-                    0
-                )  # whatever was raised: it would go on as a second supervisor
+            finally:  # whatever was raised: it would go on as a second supervisor
+                os._exit(0)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
         os.close(write)
         os.close(alive_read)
@@ -107,7 +105,8 @@ class Supervisor:
         os.setsid()
         leftovers.become_subreaper()
         leftovers.note(os.getppid())
-        control, above = Control(alive), self.loop.control
+        control = Control(alive)
+        above = self.loop.control
         control.on_interrupt = lambda: None  # the first one is no reason to stop now
         control.install()
         control.interrupts = min(above.interrupts, 1)
@@ -115,10 +114,14 @@ class Supervisor:
         view = Reporter(pipe, self.loop.view.stays, self.loop.view.verbose)
         control.on_tick = view.tick
         loop = self.loop
-        loop.number, loop.deaths, loop.tell = number, deaths, view.tell
+        loop.number = number
+        loop.deaths = deaths
+        loop.tell = view.tell
         loop.check_is_due = loop.check_is_due and number == 1
-        loop.control, loop.view = control, view
-        loop.places.control, loop.places.view = control, view
+        loop.control = control
+        loop.view = view
+        loop.places.control = control
+        loop.places.view = view
         loop.git.calls.control = control
         try:
             self.run_loop(loop)

@@ -117,7 +117,8 @@ def second_snapshot(
     ready: Ready,
 ) -> Worked:
     """The second snapshot, and what differs between the two: the work."""
-    place, start = ready.place, ready.start
+    place = ready.place
+    start = ready.start
     notices = [*begun.notices, *ended.result.notices]
     if ready.red_setup:
         what = f"setup {ready.red_setup.outcome} in the workspace"
@@ -239,7 +240,8 @@ def collect_again(loop: Loop, begun: Begun) -> Worked | None:
 def prompt_for(loop: Loop, begun: Begun, red_setup: CheckResult | None = None) -> str:
     """The prompt of this attempt; `red_setup` is what `setup` said, if it is red on the
     task's work."""
-    task, history = begun.task, loop.history.of(begun.task)
+    task = begun.task
+    history = loop.history.of(begun.task)
     checks = program_of(loop, task)
     beside = [f"{start.task}: {start.title}" for start in loop.others_at_work]
     last_parked = history.last.parked if history.last else ""

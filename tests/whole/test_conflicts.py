@@ -28,24 +28,24 @@ def depends(*tasks: str) -> list[dict[str, object]]:
     return [{"id": task, "checks": [f"grep -qx {task} deps.txt"]} for task in tasks]
 
 
-@pytest.mark.parametrize("jobs", [3, 8])
 def test_tasks_at_once_that_add_a_line_to_one_file_take_at_most_one_more_session_each(
-    repo: Repo, jobs: int
+    repo: Repo,
 ) -> None:
     repo.git("config", "merge.conflictStyle", "zdiff3")  # for a person's own merges
     repo.write("deps.txt", "first\n")
     repo.commit("dependencies")
-    names = [f"T{number + 1}" for number in range(jobs)]
+    names = [f"T{number}" for number in range(1, 5)]
     repo.plan(*depends(*names))
-    agent = repo.agent(f"MENDS, JOBS = True, {jobs}\n{ADDS_A_LINE}")
-    code, _, said = repo.run(agent, "--jobs", str(jobs))
+    agent = repo.agent(f"MENDS, JOBS = True, 4\n{ADDS_A_LINE}")
+    code, _, said = repo.run(agent, "--jobs", "4")
     assert (code, repo.passed()) == (0, names), said
-    assert len(repo.read("../ran").split()) <= 2 * jobs
+    assert len(repo.read("../ran").split()) <= 2 * len(names)
     assert sorted(repo.landed("deps.txt").split()) == [*names, "first"]
     asked = [path.read_text() for path in repo.outside.glob("conflict-*")]
-    assert asked and all(
-        "deps.txt" in prompt and "conflict markers" in prompt for prompt in asked
-    )
+    assert asked
+    for prompt in asked:
+        assert "deps.txt" in prompt
+        assert "conflict markers" in prompt
 
 
 KEPT = {
@@ -84,16 +84,12 @@ def test_what_git_cannot_mark_stands_as_the_branch_has_it_and_the_prompt_says_so
     assert name in repo.read("../second") and "git show" in repo.read("../second")
 
 
-RESOLVES = (
-    """
+RESOLVES = """
 def resolved(text):
-    """
-    + '"""The words of a text with conflict markers, each once."""'
-    + """
+    # the words of a text with conflict markers, each once
     lines = [line for line in text.splitlines() if not line.startswith(("<<<<<<<", "=======", ">>>>>>>"))]
     return " ".join(dict.fromkeys(" ".join(lines).split()))
 """
-)
 
 
 def prompts(repo: Repo, task: str) -> list[str]:
