@@ -157,12 +157,10 @@ def rules_of(rulebook: Path) -> str:
 def compile_prompt(template: Path) -> None:
     """BadInput where a person's prompt template is wrong, cannot be read, or uses what
     no prompt has."""
-    from jinja2 import meta
-
     source = _source(template)
     with _located(str(template)):
         _compiled(source)
-        used = meta.find_undeclared_variables(_environment().parse(source))
+        used = _used_in(source)
     for name in sorted(used.difference(VARIABLES)):
         said = f"{template}: {name!r} is unknown; a prompt has {', '.join(VARIABLES)}"
         for instead, gone in _GONE.items():
@@ -228,6 +226,14 @@ def _compiled(source: str, lines: bool = False) -> jinja2.Template:
     if not lines:
         environment = environment.overlay(trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(source)
+
+
+@functools.lru_cache(maxsize=8)
+def _used_in(source: str) -> set[str]:
+    """The variables that a template uses. It is asked before each attempt."""
+    from jinja2 import meta
+
+    return meta.find_undeclared_variables(_environment().parse(source))
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from _ralph.model import Check, CheckResult
 
 BEFORE = "before the work: "
 """What stands before checks that are shown, where they run on the tip."""
-MOST_TREES = 64
+MOST_TREES = 32
 """Trees of which the results are remembered: those that were used last."""
 MOST_SUITES = 8
 """Trees and checks of which the results of single tests are remembered: the tip, the

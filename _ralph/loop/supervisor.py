@@ -309,12 +309,12 @@ def with_final_check(loop: Loop, stop: Stop) -> Stop:
     if last.broken and stop.word == "once":
         what = "a task that had passed no longer holds"
         return Stop("once", f"one attempt, as asked, and {what}")
-    done = all(task.passed for task in loop.plan.tasks)
-    if (
-        last.red
-        and not last.broken
-        and (done if stop.word == "once" else stop.exit == Exit.LEFT)
-    ):
+    if not last.red or last.broken:
+        return stop
+    counts = stop.exit == Exit.LEFT
+    if stop.word == "once":
+        counts = all(task.passed for task in loop.plan.tasks)
+    if counts:
         red = ", ".join(last.red)
         reason = f"{stop.reason}, and not all checks are green: {red}"
         return Stop("red-checks", reason)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo, sample
-from tests.scripts import LIMIT, RESULT, plan, red, speaker
+from tests.scripts import LIMIT, LOOKS_OFTEN, RESULT, plan, red, speaker
 
 MAKES = 'P(f"{task}.txt").write_text("good\\n")'
 
@@ -105,7 +105,7 @@ def test_before_every_ordinary_stop_what_no_longer_holds_is_set_back(
     agent = speaker(repo, f"{works}{deed}print({RESULT!r})")
     if stop == "once":
         assert repo.run(agent, "--once")[0] == 0
-    soon = "from _ralph.state import limits; limits.STUCK = 1"
+    soon = f"{LOOKS_OFTEN}\nlimits.STUCK = 1\nfrom _ralph.state import history\nhistory.RETRY_LOGIN = 0.5\n"
     code, summary, printed = repo.run(agent, *words, first=soon)
     assert (code, summary["stop"]) == (wanted, stop), printed
     assert repo.passed() == ["T2"]
