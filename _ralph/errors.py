@@ -124,9 +124,9 @@ def translate(error: Exception) -> RalphError:
         return RalphError(
             f"unexpected error: {type(error).__name__}: {error}; RALPH_DEBUG=1 shows where"
         )
-    problem = f"{error.strerror or error}" + (
-        f": {error.filename}" if error.filename else ""
-    )
+    problem = str(error.strerror or error)
+    if error.filename:
+        problem += f": {error.filename}"
     if error.errno == errno.ENOENT and not error.filename:
         return BadInput("the folder that you are in is gone; cd to your project")
     if str(error.filename).startswith("/proc/"):

@@ -234,9 +234,16 @@ class CheckResult:
 
     @property
     def outcome(self) -> str:
-        failed = "timed out" if self.timed_out else f"failed with exit {self.exit}"
+        if self.said:
+            how = self.said
+        elif self.ok:
+            how = "passed"
+        elif self.timed_out:
+            how = "timed out"
+        else:
+            how = f"failed with exit {self.exit}"
         took = "as before" if self.recalled else f"{self.seconds:.1f} s"
-        return f"{self.said or ('passed' if self.ok else failed)} ({took})"
+        return f"{how} ({took})"
 
 
 @dataclass
@@ -314,14 +321,13 @@ def spent_on(
     results: Sequence[AgentResult], checks: Sequence[CheckResult] = ()
 ) -> Spent:
     """What agents and checks took together."""
-    seconds = [result.seconds for result in results] + [
-        check.seconds for check in checks
-    ]
-    total = Spent(seconds=round(sum(seconds), 1))
+    total = Spent(seconds=sum(check.seconds for check in checks))
     for result in results:
         total.usd += result.usd or 0.0
         total.at_least = total.at_least or result.at_least
         total.tokens.add(result.tokens)
+        total.seconds += result.seconds
+    total.seconds = round(total.seconds, 1)
     return total
 
 
@@ -335,17 +341,17 @@ class Share(NamedTuple):
 
     def without(self, spent: Spent) -> Share:
         """What is left of it."""
-        usd = None if self.usd is None else max(self.usd - spent.usd, 0.01)
-        tokens = (
-            None if self.tokens is None else max(self.tokens - spent.tokens.total, 1)
-        )
+        usd, tokens = self.usd, self.tokens
+        if usd is not None:
+            usd = max(usd - spent.usd, 0.01)
+        if tokens is not None:
+            tokens = max(tokens - spent.tokens.total, 1)
         return Share(usd, tokens, max(self.seconds - spent.seconds, 1.0))
 
     def within(self, other: Share) -> Share:
         """The smaller of both, in dollars and in seconds."""
-        usd = min(
-            (one for one in (self.usd, other.usd) if one is not None), default=None
-        )
+        named = [usd for usd in (self.usd, other.usd) if usd is not None]
+        usd = min(named, default=None)
         return self._replace(usd=usd, seconds=min(self.seconds, other.seconds))
 
 
@@ -442,9 +448,9 @@ class Paths(NamedTuple):
     @property
     def next_room(self) -> Path:
         """The name of the next clean room."""
-        return (
-            self.places / f"room-{_number_of(self.rooms[-1]) + 1 if self.rooms else 1}"
-        )
+        rooms = self.rooms
+        number = _number_of(rooms[-1]) + 1 if rooms else 1
+        return self.places / f"room-{number}"
 
     @property
     def landing(self) -> Path:

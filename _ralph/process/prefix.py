@@ -70,9 +70,11 @@ class Prefix:
             # Without a line end its process has not been started yet
             if not whole or alive([int(pid)]):
                 continue
-            failed = self._end(note.name, Path(place))
-            if failed:  # podman needs two if its own helper was killed
+            failed = ""
+            for _ in range(2):  # podman needs two if its own helper was killed
                 failed = self._end(note.name, Path(place))
+                if not failed:
+                    break
             if failed:
                 what = "what a killed run left behind the prefix could not be ended"
                 lines.append(f"{what}: {failed}")
@@ -112,17 +114,13 @@ def words_of(value: str, where: str) -> tuple[str, ...]:
         words = tuple(shlex.split(value))
     except ValueError as error:
         raise BadInput(f"{where}: {error}: {value}") from None
-    unknown = [
-        name
-        for word in words
-        for name in _BRACES.findall(word)
-        if name not in _FILLED_IN
-    ]
-    if unknown:
-        known = ", ".join(f"{{{name}}}" for name in _FILLED_IN)
-        raise BadInput(f"{where}: {{{unknown[0]}}} is unknown; {known} are filled in")
     if not words:
-        raise BadInput(
-            f"{where}: expected words that go before a command, such as: srun -N1 -n1"
-        )
+        wanted = "expected words that go before a command, such as: srun -N1 -n1"
+        raise BadInput(f"{where}: {wanted}")
+    for word in words:
+        for name in _BRACES.findall(word):
+            if name not in _FILLED_IN:
+                known = ", ".join(f"{{{one}}}" for one in _FILLED_IN)
+                what = f"{{{name}}} is unknown; {known} are filled in"
+                raise BadInput(f"{where}: {what}")
     return words

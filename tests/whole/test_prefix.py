@@ -84,7 +84,7 @@ def running(box: Path) -> list[str]:
 def test_setup_agents_hooks_and_checks_run_behind_it(repo: Repo, box: Path) -> None:
     """Its own words on stdout and stderr confuse nobody, and the agent's events are
     read through it."""
-    hook = repo.program(".git/hooks/pre-commit", "test -f T1.txt")
+    hook = repo.program(".git/hooks/pre-commit", "test -f a.txt")
     plan(repo, OWN, wrap=words(box), setup="true", checks=[["test", "-d", "."]])
     keeps = f'P("{repo.outside}/env").write_text(json.dumps(dict(os.environ)))\n'
     agent = speaker(repo, f"{keeps}{MAKES}\nprint({RESULT!r})")
