@@ -193,11 +193,19 @@ def with_results(check: Check, root: Path) -> str:
     if script:
         said = re.search(rf'"{re.escape(script[1])}"\s*:\s*"([^"]*)"', manifest)
         starts = said[1] if said else ""
-        if command.startswith("npm"):
-            command += " --"
+    run = reporting(command, starts, manifest)
+    if not run:
+        return ""
+    return json.dumps({"run": run, "results": "junit"}, ensure_ascii=False)
+
+
+def reporting(command: str, starts: str, manifest: str) -> str:
+    """A command as it reports single tests; nothing if what it `starts` in the end is
+    no runner that is known to, with a package.json that says `manifest`."""
+    if command.startswith("npm "):
+        command += " --"
     for row in table("detect.json")["reports"]:
         match = re.search(row["words"], starts)
         if match and row["needs"] in manifest:
-            run = match.expand(row["run"]).replace("{command}", command)
-            return json.dumps({"run": run, "results": "junit"}, ensure_ascii=False)
+            return match.expand(row["run"]).replace("{command}", command)
     return ""

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from _ralph.checks.guard import reporting
 from _ralph.files import read_text, table
 from _ralph.git import patterns
 from _ralph.git.git import in_folder
-from _ralph.model import Finding, Json
+from _ralph.model import Json
 
 TABLE = table("detect.json")
 CALL = re.compile(r"(?:npm|pnpm|yarn|bun)(?: run| -s| --silent)* ([\w:.-]+)")
@@ -221,14 +222,10 @@ class Project:
         """A check as a plan has it. What it `starts` in the end says how it reports
         single tests; then its name is the command that does not."""
         name = self._here(command)
-        if command.startswith("npm "):
-            command += " --"
-        for row in TABLE["reports"]:
-            match = re.search(row["words"], starts)
-            if match and row["needs"] in self.manifest:
-                run = match.expand(row["run"]).replace("{command}", command)
-                return {"name": name, "run": self._here(run), "results": "junit"}
-        return name
+        run = reporting(command, starts, self.manifest)
+        if not run:
+            return name
+        return {"name": name, "run": self._here(run), "results": "junit"}
 
     # ------------------------------------------------------------ files
 
@@ -286,25 +283,3 @@ def _members(read: Callable[[str], Json], text: str, keys: str) -> dict[str, str
         return {key: str(value) for key, value in found.items()}
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return {}
-
-
-def setup_hint(output: str, exit_status: int | None, root: Path) -> Finding | None:
-    """A finding if a red check lacks what a setup could install: an error, but a
-    warning for a module that no manifest names, as a task may be about to make it."""
-    if exit_status not in (126, 127) and not _says(TABLE["missing"], output):
-        return None
-    project = Project(root)
-    setup = project.setup
-    if not setup:
-        return None
-    run = setup["run"] if isinstance(setup, dict) else setup
-    level = "error"
-    module = re.search(TABLE["missing module"], output)
-    manifests = project._text("/*").replace("_", "-").lower()
-    if module and module[1].replace("_", "-").lower() not in manifests:
-        level = "warning"
-    adds = f'"setup": {json.dumps(run, ensure_ascii=False)} in the plan'
-    return (
-        level,
-        f"a program or a module is missing; {adds} installs what this project names",
-    )

@@ -180,6 +180,8 @@ def record_of(loop: Loop, found: Found, tip: str, names: str) -> Rechecked:
         red=said,
         old=old,
     )
+    if red:
+        record.failures[""] = failure_of([*red.values()])
     for task in plan.tasks:
         own = [red[one.command] for one in task.checks if one.command in red]
         if own and task.passed and not found.unlike:

@@ -20,7 +20,7 @@ from _ralph.errors import BadInput, Exit
 from _ralph.model import Json, Paths, Plan, Task
 from _ralph.state import layout, limits, prd
 from _ralph.state.history import History
-from _ralph.state.records import AttemptBegan, Stopped
+from _ralph.state.records import AttemptBegan, Failure, Stopped
 from _ralph.state.summary import (
     Running,
     Summary,
@@ -213,12 +213,18 @@ def _rows(known: Summary) -> list[TaskFacts]:
 
 
 def _failure(row: TaskFacts) -> list[str]:
-    """Of the red check of a task that has not passed, its last lines and its log."""
+    """The red check of a task that has not passed."""
     last = row.known.last
-    is_over = row.task.passed or row.state == "running"
-    if is_over or last is None or not last.failure.log:
+    if row.task.passed or row.state == "running" or last is None:
         return []
-    return [*last_lines(last.failure.tail), f"all: {last.failure.log}"]
+    return _end_of(last.failure)
+
+
+def _end_of(failure: Failure) -> list[str]:
+    """The last lines of a red check, and where all of it is."""
+    if not failure.log:
+        return []
+    return [*last_lines(failure.tail), f"all: {failure.log}"]
 
 
 def last_lines(printed: str) -> list[str]:
@@ -260,6 +266,9 @@ def _sentences(status: Status, known: Summary) -> Iterator[str]:
     if any(row.weak for row in known.tasks):
         yield WEAK
     yield ending(status)
+    last, recheck = status.history.stopped, status.history.recheck
+    if last and last.stop == "red-checks" and recheck and "" in recheck.failures:
+        yield from _end_of(recheck.failures[""])
     usage = known.usage
     if not status.history.run:
         usage = replace(usage, run={})
@@ -364,14 +373,20 @@ def run_command(plan: Plan, path: Path, usd: float = _USD) -> str:
 
 
 def _mend(status: Status) -> list[str]:
-    """How to go on where checks of the plan are red: a task of its own for each."""
-    said = status.history.recheck.red if status.history.recheck else []
+    """How to go on where checks of the plan are red: where each stands, and a task of
+    its own for it."""
+    from _ralph.checks.guard import where_in  # only then
+
+    recheck = status.history.recheck
+    red = recheck.red if recheck else []
     steps = []
     for check in status.plan.checks:
-        if any(line.startswith(f"{check.name} ") for line in said):
+        if any(line.startswith(f"{check.name} ") for line in red):
             words = [f"Mend {check.name}", "--check", check.command]
-            steps.append(command_line("add", status.prd, words))
-    return ["fix it yourself, or let a task do it", *steps]
+            add = command_line("add", status.prd, words)
+            where = where_in(status.plan, check)
+            steps.append(f"mend {check.name} ({where}), or let a task do it: {add}")
+    return steps
 
 
 def _unblock(status: Status, blocked: list[Task]) -> list[str]:

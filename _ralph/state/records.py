@@ -132,7 +132,8 @@ class Rechecked(Record, event="recheck"):
     since: dict[str, list[str]] = field(
         default_factory=dict
     )  # the commits since each of them passed
-    failures: dict[str, Failure] = field(default_factory=dict)  # their red checks
+    # their red checks, and without a key the first of all
+    failures: dict[str, Failure] = field(default_factory=dict)
     flaky: list[str] = field(default_factory=list)
     red: list[str] = field(default_factory=list)  # checks, and how each ended
     old: list[str] = field(default_factory=list)  # old failures of single tests

@@ -226,7 +226,7 @@ def asks(task: str) -> Records:
     # what no task can go on without comes before those that are blocked
     ("obo", [stopped("budget", 4)], "raise `budget` in prd.json; ralph run"),
     ("obo", [stopped("unavailable", 5)], "fix it; ralph doctor --probe; ralph run"),
-    ("ooo", [{"event": "recheck", "red": ["lint failed with exit 1"]}, stopped("red-checks", 4)], "fix it yourself, or let a task do it; ralph add 'Mend lint' --check 'npm run lint'; ralph run"),
+    ("ooo", [{"event": "recheck", "red": ["lint failed with exit 1"]}, stopped("red-checks", 4)], "mend lint (prd.json, line 1), or let a task do it: ralph add 'Mend lint' --check 'npm run lint'; ralph run"),
 ])  # fmt: skip
 def test_what_to_do_next(
     tmp_path: Path,
@@ -452,3 +452,16 @@ def test_the_failure_that_is_shown_is_the_one_that_binds(repo: Repo) -> None:
     assert repo.run(repo.agent("P('x').touch()"), "--max-iterations", "1")[0] == 3
     shown = repo.ralph("status").stdout
     assert "\n         | own\n         all: " in shown and "| lint" not in shown
+
+
+def test_what_is_red_in_the_end_is_shown_with_its_last_lines(repo: Repo) -> None:
+    lint = {"name": "lint", "run": "seq 12; exit 1"}
+    repo.plan({"checks": ["test -f x"]}, checks=["true", lint])
+    assert repo.run(repo.agent("P('x').touch()"))[0] == 4
+    shown = repo.ralph("status").stdout
+    lines = "".join(f"| {number}\n" for number in range(5, 13))
+    assert (
+        f"not all checks are green: lint failed with exit 1 (0.0 s)\n{lines}all: "
+        in shown
+    )
+    assert "next: mend lint (prd.json, line " in shown
