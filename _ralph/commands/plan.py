@@ -66,7 +66,7 @@ def plan_from(named: Sequence[str], options: Options, force: bool) -> int:
     layout.locate(options.prd)
     if not options.prd.exists() and not prd.plan_above(options.prd):
         click.echo("\n".join(write_starters(options.prd)))
-    view, source = Terminal(), text.one_line(text.few(named), 160)
+    view = Terminal()
 
     def work(control: Control, run_id: str) -> int:
         loop = look(options, control, view)
@@ -76,9 +76,8 @@ def plan_from(named: Sequence[str], options: Options, force: bool) -> int:
         if not force:
             _require_finished(loop)
         _make_ready(loop)
-        _make_plan(loop, brief, source)
-        click.echo(_in_words(loop).rstrip())
-        return Exit.PERSON if prd.open_questions(loop.plan) else Exit.COMPLETE
+        _make_plan(loop, brief, text.one_line(text.few(named), 160))
+        return _show_plan(loop)
 
     return alone(options, "plan", work, view)
 
@@ -96,22 +95,22 @@ def read_brief(named: Sequence[str]) -> dict[str, str]:
         data = _read(name, left + 1)
         left -= len(data)
         if left < 0:
+            most = f"the brief is larger than {LARGEST // 1024} KB at {name}"
+            next_part = "give it the part that comes next"
             raise BadInput(
-                f"the brief is larger than {LARGEST // 1024} KB at {name}, too much for one session of a "
-                f"planner; give it the part that comes next"
+                f"{most}, too much for one session of a planner; {next_part}"
             )
         try:
             words = text.clean(data.decode("utf-8")).strip()
         except UnicodeDecodeError as error:
             if name in named:
                 raise BadInput(f"{name}: byte {error.start} is not UTF-8") from None
-            words = "(not a text)"  # such as a picture in a folder
+            continue  # such as a picture in a folder
         if words:
             found[name] = words
     if not found:
-        raise BadInput(
-            f"the brief {text.few(named)} is empty; describe what to build, and why"
-        )
+        empty = f"the brief {text.few(named)} is empty"
+        raise BadInput(f"{empty}; describe what to build, and why")
     return found
 
 
@@ -121,25 +120,23 @@ def _files(named: Sequence[str]) -> Iterator[str]:
         if not os.path.isdir(name):
             yield name
             continue
-        for folder, inside, names in os.walk(name):
-            inside[:] = sorted(one for one in inside if not one.startswith("."))
-            for one in sorted(names):
-                path = os.path.join(folder, one)
-                if not one.startswith(".") and os.path.isfile(path):
-                    yield path
+        for path in sorted(Path(name).rglob("*")):
+            inside = path.relative_to(name).parts
+            hidden = any(part.startswith(".") for part in inside)
+            if path.is_file() and not hidden:
+                yield str(path)
 
 
 def _read(name: str, most: int) -> bytes:
     """The first `most` bytes of a file, or of standard input."""
+    if name == "-":
+        return sys.stdin.buffer.read(most)
     try:
-        if name == "-":
-            return sys.stdin.buffer.read(most)
         with Path(name).open("rb") as file:
             return file.read(most)
     except OSError as error:
-        raise BadInput(
-            f"{name} cannot be read ({error.strerror}); - reads standard input"
-        ) from None
+        why = f"cannot be read ({error.strerror})"
+        raise BadInput(f"{name} {why}; - reads standard input") from None
 
 
 # ---------------------------------------------------------------- the planning
@@ -273,15 +270,13 @@ def _turn(loop: Loop, prompt: str, name: str, before: list[AgentResult]) -> Agen
 
 def _require_answer(result: AgentResult) -> None:
     """The error for a planner that did not come to its end."""
-    said = f"the planner did not finish ({result.outcome}): {result.reason}"
-    if result.outcome is Outcome.LIMITED:
-        raise TryLater(said)
-    if result.outcome is Outcome.UNAVAILABLE:
-        raise AgentUnavailable(said)
-    if result.outcome is not Outcome.DONE:
-        raise RalphError(said)
-    if result.no_price:
-        raise NeedsPerson(result.no_price)
+    if result.outcome is Outcome.DONE:
+        if result.no_price:
+            raise NeedsPerson(result.no_price)
+        return
+    kinds = {Outcome.LIMITED: TryLater, Outcome.UNAVAILABLE: AgentUnavailable}
+    kind = kinds.get(result.outcome, RalphError)
+    raise kind(f"the planner did not finish ({result.outcome}): {result.reason}")
 
 
 def _answer(loop: Loop, result: AgentResult, name: str) -> str:
@@ -379,27 +374,29 @@ def _replaced(loop: Loop, now: Plan, message: str, red: Collection[str]) -> str:
     the example or git has it."""
     plan = _read_answer(loop, now, message, red)
     name = loop.git.name_of(loop.paths.prd)
-    if not is_starter(now) and loop.git.maybe("show", f"HEAD:{name}") != now.text:
+    committed = loop.git.maybe("show", f"HEAD:{name}")
+    if committed != now.text and not is_starter(now):
         data = now.text.encode()
-        kept = (
-            loop.paths.private / "aside" / f"{files.digest(data)[:8]}-{now.path.name}"
-        )
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        files.atomic_write(kept, data)
-        loop.view.line(f"the old {now.path.name} is kept at {kept}")
+        kept = f"{files.digest(data)[:8]}-{now.path.name}"
+        path = loop.paths.private / "aside" / kept
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.atomic_write(path, data)
+        loop.view.line(f"the old {now.path.name} is kept at {path}")
     return plan.text
 
 
-def _in_words(loop: Loop) -> str:
-    """The plan for a person to approve: the tasks, open questions, and the commands
-    that follow."""
+def _show_plan(loop: Loop) -> int:
+    """Print the plan for a person to approve: the tasks, open questions, and the
+    commands that follow; the exit status."""
     asked = prd.open_questions(loop.plan)
     words = {"line": text.one_line, "few": text.few, "count": text.count}
     values = {**words, "plan": loop.plan, "asked": asked, "prd": loop.paths.prd}
     said = render_prompt(resource("templates/planned.txt"), values)
-    if not asked:
-        said += "\n".join(next_steps(loop.options.prd))
-    return said
+    if asked:
+        click.echo(said.rstrip())
+        return Exit.PERSON
+    click.echo(said + "\n".join(next_steps(loop.options.prd)))
+    return Exit.COMPLETE
 
 
 def _values(loop: Loop) -> Json:
