@@ -186,7 +186,7 @@ class Opening:
         if one.holds and result.is_sound and result.tests:
             yield "old", f"{name} before the work: {result.said}"
         elif one.starts_red:
-            yield "say", f"red before the work: {name}: {text.last_line(result.tail)}"
+            yield "say", f"red before the work: {name}: {one.why}"
         else:
             lines = [f"red before the work: {name}: {one.why}", *one.red_lines]
             if not guard.are_needed(self.guards):
