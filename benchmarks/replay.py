@@ -530,6 +530,7 @@ class Night:
             "name": "suite",
             "run": f"echo >> {count}; {self.suite}",
             "timeout": f"{PATIENCE}s",
+            "startsRed": True,  # tests may be committed first
         }
         if "RALPH_RESULTS" in self.suite:
             suite["results"] = "junit"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from _ralph.checks.missing import at_home_only
+from _ralph.checks.missing import UNCOMMITTED, at_home_only
 from _ralph.git.git import Git
 
 _PROGRAM = (
@@ -89,7 +89,8 @@ def find(output: str, home: Git, place: Path) -> Fault | None:
             return missing_program(program)
         name = _matched(_MODULE + _FILE, line)
         sentence = at_home_only(line, home, place) if name else ""
-        if name and sentence:
+        # A person's edits are no part of the work: a task may be to make the same file
+        if name and sentence and UNCOMMITTED not in sentence:
             return Fault(name.removeprefix(f"{place}/"), sentence)
     return None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from _ralph.checks import faults
 from _ralph.checks.evidence import FURTHEST, up_to
 from _ralph.checks.faults import Fault, Tracked
+from _ralph.checks.missing import at_home_only
 from _ralph.checks.places import Places
 from _ralph.checks.results import BEFORE, Results
 from _ralph.checks.running import Checked, Job, baseline, require_setup, results_of
@@ -31,7 +32,8 @@ _SCRIPT = re.compile(r"(?:npm|pnpm|yarn|bun)(?: run)? ([\w:.-]+)")
 class Guard:
     """A check of the plan on the tip, before any work. `holds`: it, or a single test of
     it, is green. `starts_red`: it may be red, as the plan is to mend it, or as there is
-    nothing to test yet. `fault` is what the place lacks. `unloaded` are sentences about
+    nothing to test yet. `fault` is what the place lacks, `at_home` a sentence about what
+    it may lack, as home has it. `unloaded` are sentences about
     test files that cannot run for want of a module that is not the project's own."""
 
     check: Check
@@ -39,12 +41,15 @@ class Guard:
     holds: bool
     starts_red: bool = False
     fault: Fault | None = None
+    at_home: str = ""
     unloaded: tuple[str, ...] = ()
 
     @property
     def why(self) -> str:
         """What is wrong with it: what the place lacks, else its outcome."""
-        return self.fault.sentence if self.fault else self.result.outcome
+        if self.fault:
+            return self.fault.sentence
+        return self.at_home or self.result.outcome
 
     @property
     def red_lines(self) -> list[str]:
@@ -117,6 +122,7 @@ def guard_of(
         holds=bool(tests and tests.passed),
         starts_red=starts_red or faults.has_nothing_to_test(said),
         fault=fault_of(places, result),
+        at_home=at_home_only(said, places.home, places.paths.room),
         unloaded=tuple(unloaded),
     )
 

@@ -18,6 +18,7 @@ _LACKS = re.compile(
 """What a line says that names something missing."""
 _WORD = re.compile(r"[^\s'\"`,;:()<>\[\]{}=]{2,}")
 _MODULE = re.compile(r"(?:no module named|cannot find \w+) ['\"]?([\w@./-]+)", re.I)
+UNCOMMITTED = "is at home and not committed"
 _SUFFIXES = ("", ".py", ".js", ".ts")
 ABOVE = ("node_modules", "package.json", "conftest.py", "pyproject.toml")
 """What tools look for in every folder above the one that they run in."""
@@ -58,7 +59,7 @@ def _untracked(word: str, home: Git, place: Path) -> str:
                 f"{name} is at home, git ignores it, and no place has it: let `setup` "
                 f"make it, or name it in .worktreeinclude"
             )
-        return f"{name} is at home and not committed, so no place has it: commit it"
+        return f"{name} {UNCOMMITTED}, so no place has it: commit it"
     return ""
 
 

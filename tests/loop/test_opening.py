@@ -57,6 +57,7 @@ class Night:
     task: dict[str, Any] = field(default_factory=lambda: GREEN)
     files: dict[str, str] = field(default_factory=dict)
     ignored: dict[str, str] = field(default_factory=dict)
+    uncommitted: dict[str, str] = field(default_factory=dict)
     hook: str = ""
     words: list[str] = field(default_factory=list)
 
@@ -65,7 +66,7 @@ class Night:
             repo.write(name, content)
         repo.write(".gitignore", "".join(f"/{name}\n" for name in self.ignored))
         repo.commit("files")
-        for name, content in self.ignored.items():
+        for name, content in {**self.ignored, **self.uncommitted}.items():
             repo.write(name, content)
         if self.hook:
             repo.program(".git/hooks/pre-commit", self.hook)
@@ -87,6 +88,7 @@ VAIN: dict[str, tuple[int, Night]] = {
     "a check that cannot start": (2, Night(["no-such-tool --x"], f"no-such-tool is {TOGETHER}")),
     "a check that calls what is missing": (2, Night(["no-such-tool --x; exit 1"], f"no-such-tool is {TOGETHER}")),
     "a file that only home has": (4, Night([NEEDS], "dist/x.js is at home, git ignores it", ignored={"dist/x.js": "x"})),
+    "a file that is not committed": (4, Night(["cat mine.txt"], "mine.txt is at home and not committed", uncommitted={"mine.txt": "x"})),
     "a module that only home has": (4, Night([says("Error: Cannot find module 'left-pad'")], "node_modules/left-pad is at home", ignored={"node_modules/left-pad/index.js": ""})),
     "a module above home": (4, Night([says("Error: Cannot find module 'over'")], "above the project, and no place has it", files={"../node_modules/over/index.js": ""})),
     "a configuration that is not trusted": (4, Night([says("mise ERROR Config files in /x/mise.toml are not trusted.")], "it is not trusted there")),
@@ -138,6 +140,7 @@ HONEST: dict[str, Night] = {
     "a hook that formats, and fails for it": Night(["true"], hook="grep -qx end a.txt || { echo end >> a.txt; exit 1; }"),
     "a program that a task is to make": Night(["true"], task={"title": "Write ./tally", "checks": ["tally 2> /dev/null; test -f T1.txt || { echo 'sh: 1: tally: not found'; exit 127; }"]}),
     "a file that home has, and a task is to make": Night(["true"], task={"title": "Build dist/x.js", "checks": ["test -f T1.txt || cat dist/x.js"]}, ignored={"dist/x.js": "x"}),
+    "a file that a person has not committed, and a task is to make": Night(["true"], task={"checks": ["cat mine.txt T1.txt || test -f T1.txt"]}, uncommitted={"mine.txt": "x"}),
     "a red test called blocked": Night(["true"], task={"checks": ["test -f T1.txt || { echo 'FAILED test_user_is_blocked: not trusted'; exit 1; }"]}),
 }  # fmt: skip
 
