@@ -190,7 +190,7 @@ def _distinct(checks: Iterable[Check]) -> list[Check]:
     return list({check.command: check for check in checks}.values())
 
 
-@dataclass(frozen=True)
+@dataclass
 class SingleTests:
     """What a check reported of single tests, by their names. `failed` has what each
     failure says; `uncollected` are those of them that stand for a file or package that
@@ -207,7 +207,7 @@ class SingleTests:
         return [*self.passed, *self.failed, *self.skipped]
 
 
-@dataclass(frozen=True)
+@dataclass
 class CheckResult:
     """One check, run once."""
 

@@ -28,7 +28,7 @@ _IGNORED = b"**/.ralph/log/\n**/.ralph/report.html\n"
 Kind = TypeVar("Kind")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Noted:
     """A plan as it was noted when it was last worked."""
 
@@ -37,7 +37,7 @@ class Noted:
     branch: str = ""  # on which its work lands, if one is known
 
 
-@dataclass(frozen=True)
+@dataclass
 class Holder:
     """The process that runs here."""
 
