@@ -110,6 +110,10 @@ also with a test suite that is partly red -> test_old_failures_block_nobody
 Other forms work unchanged -> test_a_file_from_the_wild
 ralph init adds how to install -> test_a_plan_gets_what_it_does_not_say
 it begins the next plan -> test_the_next_feature_begins_once_everything_passed_and_landed
+ralph doctor says which one pays -> test_a_key_that_is_billed_wants_a_bound
+A run ends after 12 hours or 50 attempts -> test_defaults_of_the_limits
+any command that reads a prompt works -> test_a_plain_command_gets_the_prompt_on_stdin_and_its_words_are_heard
+goes on where it stopped -> test_an_attempt_whose_agent_had_started_goes_on_with_one_verdict
 if all checks pass there -> test_those_that_are_green_alone_and_red_together
 
 # concepts: an attempt
@@ -127,6 +131,7 @@ needs the first kind -> test_a_flaky_check_and_a_change_of_a_dead_agent_are_no_p
 is flaky: it is named, and is no evidence -> test_a_check_that_turns_green_by_itself_passes_nothing
 a database that died -> test_a_database_that_dies_in_the_night_blocks_nobody
 nothing guards the night -> test_nobody_is_paid_in_a_night_that_cannot_pass
+Mend it; let it report single tests -> test_the_ways_on_name_the_line_that_counts_single_tests
 starts red by itself -> test_the_first_evening_of_a_new_project
 It binds as soon as it passes -> test_an_honest_night_is_not_refused
 a pre-commit hook that refuses the newest commits -> test_a_hook_is_tried_with_what_it_let_pass
@@ -172,6 +177,7 @@ While it is not valid, nothing new starts -> test_a_plan_that_breaks_at_night_is
 but not during an attempt at that task -> test_a_pass_that_appears_while_its_task_is_worked_is_set_back_and_named
 leaves it out of the final check -> test_identical_checks_run_once_and_a_once_is_not_run_at_the_end
 are restored from the branch -> test_protected_files_are_put_back_as_an_edit_of_the_tree
+Name it in the task's allow -> test_work_that_is_all_left_out_says_what_and_what_lets_it_in
 is marked (changed tests) -> test_settings_that_only_pretend_to_run_tests_are_marked
 
 # setup
