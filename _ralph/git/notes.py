@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from _ralph import files
-from _ralph.codec import from_json, to_json
 from _ralph.git.checkout import Checkout
 
 
@@ -24,16 +24,15 @@ class Start:
 
 def note_start(checkout: Checkout, start: Start) -> None:
     """Note what an attempt begins with here."""
-    data = json.dumps(to_json(start)).encode()
-    files.atomic_write(checkout.beside("start"), data)
+    words = f"{start.attempt} {start.tree} {start.snapshot}"
+    files.atomic_write(checkout.beside("start"), words.encode())
 
 
 def noted_start(checkout: Checkout) -> Start | None:
-    """What `note_start` wrote last; None if nothing can be read."""
-    try:
-        return from_json(Start, json.loads(_read(checkout, "start")))
-    except (ValueError, RecursionError):
-        return None
+    """What `note_start`, or ralph 0.3, wrote last; None if nothing can be read."""
+    words = _read(checkout, "start").decode("utf-8", "replace")
+    found = re.fullmatch(r"(\w+) ([0-9a-f]{40,64}) ([0-9a-f]{40,64})", words)
+    return Start(*found.groups()) if found else None
 
 
 def note_setup(checkout: Checkout, stamp: str, made: Mapping[str, Any]) -> None:
