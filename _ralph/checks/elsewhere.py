@@ -17,8 +17,8 @@ from _ralph.agents.surroundings import names_of
 from _ralph.checks.missing import ABOVE
 from _ralph.errors import BadInput
 from _ralph.files import read_text
-from _ralph.git.git import BULK, Git
-from _ralph.git.litter import changed_since
+from _ralph.git.git import Git, uncommitted
+from _ralph.git.litter import changed_at
 from _ralph.model import Plan
 from _ralph.state.layout import NOTE
 
@@ -110,13 +110,11 @@ def remove_strays(places: Path) -> list[str]:
 def changed_at_home(home: Git, state: Collection[str], since: float) -> list[str]:
     """A line about files of home, but for ralph's own, that changed after `since` (unix
     seconds) while an attempt changed nothing; none where none did."""
-    words = ("status", "--porcelain", "-z", "-uall", "--no-renames")
-    names = [entry[3:] for entry in home.names(*words, timeout=BULK)]
-    found = [
-        name
-        for name in changed_since(home.root, names, since)
-        if name not in state and not name.startswith(".ralph/")
-    ]
+    found = []
+    for name in uncommitted(home):
+        is_own = name in state or name.startswith(".ralph/")
+        if not is_own and changed_at(home.root / name) >= since:
+            found.append(name)
     if not found:
         return []
     where = f"{text.few(found)} changed in {home.root} meanwhile"

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from _ralph import text
 from _ralph.agents.prompt import render_message
-from _ralph.checks.places import Places
+from _ralph.checks.places import Places, setup_failed
 from _ralph.checks.room import Room
-from _ralph.checks.running import Checked, git_may_not_end, require_setup
+from _ralph.checks.running import git_may_not_end
+from _ralph.errors import SetupFailed
 from _ralph.git.branch import Branch
 from _ralph.model import CheckResult, Task
 
@@ -26,12 +27,11 @@ _OWN = re.compile(r"^Ralph-(Agent|Attempt)\s*:.*\n?", re.IGNORECASE | re.MULTILI
 
 @dataclass(frozen=True)
 class Message:
-    """The message of a task's commit: what hooks see of it, ralph's trailers, which come
-    after what they leave, and the whole where no hook has a say in it."""
+    """The message of a task's commit: what hooks see of it, and ralph's trailers, which
+    come after what they leave."""
 
     said: str
     trailers: Sequence[str]
-    whole: str
 
 
 @dataclass
@@ -145,28 +145,24 @@ def _pre_commit(
     return tree, result
 
 
-def refused_message(
-    places: Places, room: Room, task: Task, said: str
-) -> tuple[str, list[CheckResult]]:
+def refused_message(places: Places, room: Room, task: Task, said: str) -> str:
     """Try a message with the hooks that see it, in a room that holds the files to try
-    it on. Why they refuse it, in a sentence, or nothing; and their results."""
+    it on. Why they refuse it, in a sentence, or nothing."""
     shown = text.one_line(said, 60)
-    results = room.said(said, "message", f"the message {shown!r}: ")[1]
-    for result in results:
+    for result in room.said(said, "message", f"the message {shown!r}: ")[1]:
         if not result.ok:
             why = text.one_line(text.tail(result.tail, 600), 300)
             prd = places.paths.prd.name
-            sentence = (
+            return (
                 f"the hook {result.name} refuses ralph's message "
                 f"{text.one_line(said, 80)!r} for {task.id}; write another "
                 f'"commit" in {prd}; the hook {result.outcome}: '
                 f"{why or 'it printed nothing'}"
             )
-            return sentence, results
-    return "", results
+    return ""
 
 
-def refused_commits(places: Places, branch: Branch, tip: str) -> CheckResult | None:
+def refused_commits(places: Places, tip: str) -> CheckResult | None:
     """What `pre-commit` says where it refuses whatever is committed: the newest commits
     that are no merges, each staged on its parent or on nothing. None if it lets one of
     them pass, or there is no such hook. SetupFailed if `setup` is red on `tip`."""
@@ -178,7 +174,7 @@ def refused_commits(places: Places, branch: Branch, tip: str) -> CheckResult | N
     with git_may_not_end(room, refused):
         setup = room.prepare(tip, "hooks")
         if setup:
-            require_setup(Checked([setup]))
+            raise SetupFailed(setup_failed(setup))
         for commit in git("rev-list", "--no-merges", f"-{_TRIED}", tip).split():
             parent = git.maybe("rev-parse", "-q", "--verify", f"{commit}^")
             if parent is None:

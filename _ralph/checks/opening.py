@@ -20,7 +20,7 @@ from _ralph.errors import BadInput
 from _ralph.files import table
 from _ralph.git import patterns
 from _ralph.git.branch import Branch
-from _ralph.git.git import BULK, Git
+from _ralph.git.git import BULK, Git, uncommitted
 from _ralph.model import Findings, Plan
 from _ralph.process.prefix import Prefix, words_of
 from _ralph.state.limits import Limits
@@ -175,12 +175,10 @@ def unseen(places: Places, agents: Agents) -> list[str]:
     """A warning of uncommitted files, which the agent will not see; those first that a
     check names."""
     git, plan = places.home, places.settings.plan
-    words = ("status", "--porcelain", "-z", "-uall", "--no-renames")
-    entries = git.names(*words, timeout=BULK)
     own = {*places.state(), ".gitignore", ".worktreeinclude"}
     for command in agents.commands():  # agents run from here
         own |= {git.name_of(Path(word)) for word in command.split()}
-    names = [entry[3:] for entry in entries if entry[3:] not in own]
+    names = [name for name in uncommitted(git) if name not in own]
     if not names:
         return []
     commands = " ".join(check.command for check in plan.every_check)
@@ -258,20 +256,17 @@ def shared_python(places: Places, plan: Plan, place: Path) -> str:
     return elsewhere.shared_python(env, paths.places, paths.root, commands)
 
 
-def open_prefix(places: Places) -> None:
-    """Make what stands before each command, if anything does. BadInput for words that
-    nobody can run."""
+def open_prefix(places: Places) -> list[str]:
+    """Make what stands before each command, if anything does, and end what a killed run
+    left behind it; lines about what could not be ended. BadInput for words that nobody
+    can run."""
     words, end = places.settings.wrap
-    if words:
-        places.prefix = Prefix(
-            places.paths.private / "behind",
-            words_of(words, "wrap"),
-            words_of(end, "wrap.end") if end else (),
-            places.home.common / "objects",
-        )
-
-
-def end_left(places: Places) -> list[str]:
-    """End what a killed run left behind the prefix; lines about what could not be
-    ended. Only under the run's lock."""
-    return places.prefix.end_left() if places.prefix else []
+    if not words:
+        return []
+    places.prefix = Prefix(
+        places.paths.private / "behind",
+        words_of(words, "wrap"),
+        words_of(end, "wrap.end") if end else (),
+        places.home.common / "objects",
+    )
+    return places.prefix.end_left()

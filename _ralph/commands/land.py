@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from _ralph import text
-from _ralph.checks.opening import end_left, open_prefix, require_git
+from _ralph.checks.opening import open_prefix, require_git
 from _ralph.checks.room import Room
 from _ralph.checks.running import Job, require_setup, run_checks
 from _ralph.checks.suite import Comparison, Kind, compare, judged
@@ -124,8 +124,7 @@ def _make_ready(loop: Loop, onto: Branch) -> None:
     loop.places.branch = onto.name
     require_git(loop.git)
     freeze_settings(loop.git, loop.paths.private)
-    open_prefix(loop.places)
-    loop.view.lines(end_left(loop.places))
+    loop.view.lines(open_prefix(loop.places))
     loop.log.close_torn_record()
 
 

@@ -19,7 +19,7 @@ import click
 from _ralph import files, text
 from _ralph.agents.prompt import render_prompt, rules_of
 from _ralph.checks.judge import json_objects
-from _ralph.checks.opening import end_left, open_prefix, require_agent
+from _ralph.checks.opening import open_prefix, require_agent
 from _ralph.checks.view import View
 from _ralph.commands.init import next_steps, write_starters
 from _ralph.commands.run import alone
@@ -173,8 +173,7 @@ def _make_ready(loop: Loop) -> None:
             f"the planner cannot run now: {loop.agents.unavailable(planner).reason}"
         )
     require_agent(loop.settings, loop.agents, loop.places, planner)
-    open_prefix(loop.places)
-    loop.view.lines(end_left(loop.places))
+    loop.view.lines(open_prefix(loop.places))
 
 
 def _make_plan(loop: Loop, brief: Mapping[str, str], source: str) -> None:

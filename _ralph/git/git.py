@@ -342,6 +342,13 @@ def in_folder(folder: Path, env: Mapping[str, str] | None = None) -> Git:
     return Git(folder, folder, folder, dict(env or {}))
 
 
+def uncommitted(home: Git) -> list[str]:
+    """The files of a person's tree that are not as in HEAD, new ones that git does not
+    ignore among them."""
+    words = ("status", "--porcelain", "-z", "-uall", "--no-renames")
+    return [entry[3:] for entry in home.names(*words, timeout=BULK)]
+
+
 def names_in(output: str | None) -> list[str]:
     """What the output of a call with -z lists; nothing if it failed."""
     return [name for name in (output or "").split("\0") if name]

@@ -38,7 +38,8 @@ def litter(checkout: Checkout, tree: str, work: Changed) -> tuple[set[str], list
             continue
         names = in_folder[folder]
         naming = [name for name in names if _names_places(checkout, name)]
-        if len(naming) * 2 > len(names) and _is_new(checkout, tree, folder):
+        mostly = folder and len(naming) * 2 > len(names)
+        if mostly and not checkout.git("ls-tree", tree, "--", folder):
             naming = [f"{folder}/"]
             gone += (f"{folder}/",)
         found.update(naming)
@@ -74,11 +75,6 @@ def _copies(checkout: Checkout, work: Changed) -> dict[str, str]:
 def _size(path: Path) -> int:
     about = files.regular(path)
     return about.st_size if about else 0
-
-
-def _is_new(checkout: Checkout, tree: str, folder: str) -> bool:
-    """Whether `tree` has no such folder."""
-    return bool(folder) and not checkout.git("ls-tree", tree, "--", folder)
 
 
 def _names_places(checkout: Checkout, name: str) -> bool:
@@ -137,19 +133,14 @@ def ignored_since(checkout: Checkout, moment: float) -> list[str]:
             continue
         for path in files.walk(checkout.root / name):
             below = path.relative_to(checkout.root).as_posix()
-            if _changed_at(path) >= moment and not known(below):
+            if changed_at(path) >= moment and not known(below):
                 found.append(name)
                 break
     return found
 
 
-def changed_since(folder: Path, names: list[str], moment: float) -> list[str]:
-    """Those of these files in a folder that were changed after `moment` (unix
-    seconds)."""
-    return [name for name in names if _changed_at(folder / name) >= moment]
-
-
-def _changed_at(path: Path) -> float:
+def changed_at(path: Path) -> float:
+    """When (unix time) a file was changed; 0 if it is gone."""
     try:
         return path.lstat().st_ctime
     except OSError:

@@ -7,10 +7,11 @@ import json
 
 from _ralph.checks import hooks
 from _ralph.checks.guard import fault_of
-from _ralph.checks.places import MESSAGE_HOOKS
+from _ralph.checks.places import MESSAGE_HOOKS, setup_failed
 from _ralph.checks.results import Own, Results
 from _ralph.checks.room import Room
-from _ralph.checks.running import Checked, baseline, require_setup
+from _ralph.checks.running import baseline
+from _ralph.errors import SetupFailed
 from _ralph.loop.loop import Loop
 from _ralph.loop.stages import Begun
 from _ralph.model import Check, CheckResult, Task, Verdict
@@ -43,8 +44,8 @@ def refused(loop: Loop, results: Results, task: Task, said: str, tip: str) -> st
         results.room_changes()
         setup = room.prepare(tip, "message")
         if setup:
-            require_setup(Checked([setup]))
-    why, _ = hooks.refused_message(loop.places, room, task, said)
+            raise SetupFailed(setup_failed(setup))
+    why = hooks.refused_message(loop.places, room, task, said)
     if not why:
         results.accepted.add(said)
     return why

@@ -60,7 +60,7 @@ def make_candidate(loop: Loop, worked: Worked) -> Candidate:
     whole = "\n".join([said, "", *trailers, ""])
     if "\n" in said:  # it may have trailers of its own
         whole = hooks.with_trailers(loop.places, said, trailers)
-    message = Message(said, trailers, whole)
+    message = Message(said, trailers)
     signs = branch.signs and not loop.places.has_hooks()
     made = branch.commit(worked.tree, begun.base, whole, sign=signs)
     if made == begun.base:
@@ -90,7 +90,7 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
     """What hooks, checks and the judge say of a candidate. StopNow if ralph must
     stop."""
     worked = candidate.worked
-    begun = candidate.worked.begun
+    begun = worked.begun
     result = worked.result
     if worked.deaths > 1:
         killed = Decision(Verdict.FAILED, KILLED)
@@ -218,7 +218,7 @@ def evidence_on(
     """What the checks say of the commit that hooks made of a candidate. SetupFailed if
     `setup` is red on the branch's own files."""
     worked = candidate.worked
-    begun = candidate.worked.begun
+    begun = worked.begun
     found = Gathered(commit)
 
     def run(

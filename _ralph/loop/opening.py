@@ -238,7 +238,7 @@ class Opening:
             return
         loop.view.doing("trying commit hooks")
         self.results.room_changes()
-        red = hooks.refused_commits(loop.places, loop.branch, self.tip)
+        red = hooks.refused_commits(loop.places, self.tip)
         if red is None:
             return
         tried = Guard(Check(red.name, red.command), red, holds=False)

@@ -73,7 +73,7 @@ def requirements(loop: Loop) -> dict[str, Callable[[], Findings]]:
         "plan": lambda: notes(opening.require_plan(loop.settings)),
         "git": lambda: _git(loop),
         "files": lambda: _files(loop),
-        "wrap": lambda: _prefix(loop),
+        "wrap": lambda: notes(opening.open_prefix(loop.places)),
         "agent": lambda: _agents(loop),
     }
 
@@ -111,11 +111,6 @@ def _files(loop: Loop) -> Findings:
     yield from notes(opening.uncopied(loop.places), "warning")
     yield from notes(opening.unprotected(loop.plan, loop.git), "warning")
     yield from notes(missing.above(loop.paths.places))
-
-
-def _prefix(loop: Loop) -> Findings:
-    opening.open_prefix(loop.places)
-    yield from notes(opening.end_left(loop.places))
 
 
 def _agents(loop: Loop) -> Findings:

@@ -130,7 +130,7 @@ def second_snapshot(
             begun, ended.result, ended.began, begun.left, notices=[*notices, gone]
         )
     handoff = files.read_regular(loop.paths.handoff(begun.worker), 1 << 16) or b""
-    copies = changed_copies(loop, place, ready.copies)
+    copies = changed_copies(place, ready.copies)
     notices += remove_unusable(place, start.tree)
     after, refused = snapshot(place, start.tree)
     notices += refused
@@ -185,9 +185,7 @@ def put_back(
     return loop.places.restored(begun.base, tree, begun.task.allow, changed)
 
 
-def changed_copies(
-    loop: Loop, place: Checkout, copies: Mapping[str, bytes]
-) -> list[str]:
+def changed_copies(place: Checkout, copies: Mapping[str, bytes]) -> list[str]:
     """Those of ralph's own files of which the agent changed the copy in its
     workspace."""
     changed = []

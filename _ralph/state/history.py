@@ -75,7 +75,6 @@ class TaskHistory(Spent):
     since: Spent = field(default_factory=Spent)  # what its own limits count, since then
     last: records.AttemptEnded | None = None  # the newest attempt that counts
     begun: bool = False  # it has been worked on at some time
-    command: str = ""  # its last agent
     flaky: list[str] = field(default_factory=list)
     denials: list[str] = field(default_factory=list)
     ruled_out: list[str] = field(default_factory=list)
@@ -279,7 +278,6 @@ class History(Spent):
             self.this_run.iterations += 1
         task = self.of(record)
         task.begun = True
-        task.command = record.command
         task.worker = record.worker or 1
 
     def _verdict(self, record: records.AttemptEnded) -> None:

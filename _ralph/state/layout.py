@@ -25,6 +25,8 @@ NOTE = "plan.json"
 RUNNING = "running.json"
 _ODD_SETTING = re.compile(rb"(?i)worktree|bare\s*=\s*true")
 _IGNORED = b"**/.ralph/log/\n**/.ralph/report.html\n"
+_KEPT = 49
+"""Attempts of which the logs are kept, beside the next one."""
 Kind = TypeVar("Kind")
 
 
@@ -234,15 +236,15 @@ def logs_folder(paths: Paths) -> Path:
     return paths.logs
 
 
-def trim_logs(paths: Paths, under_way: Collection[int] = (), keep: int = 49) -> None:
-    """Delete the logs of all attempts but the newest `keep` and those `under_way`, by
-    their iterations."""
+def trim_logs(paths: Paths, under_way: Collection[int]) -> None:
+    """Delete the logs of all attempts but the newest and those `under_way`, by their
+    iterations."""
     logs: dict[int, list[Path]] = {}
     for path in logs_folder(paths).iterdir():
         number = path.name.partition("-")[0]
         if number.isdecimal() and path.is_file():
             logs.setdefault(int(number), []).append(path)
-    for iteration in sorted(logs)[:-keep]:
+    for iteration in sorted(logs)[:-_KEPT]:
         if iteration not in under_way:
             for path in logs[iteration]:
                 path.unlink(missing_ok=True)
