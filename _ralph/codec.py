@@ -5,16 +5,31 @@ from __future__ import annotations
 
 import enum
 import functools
+import json
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from _ralph import files
 from _ralph.model import Json
 
 MOST = 10**12
 """Larger numbers are refused: none of them is a time, a price or a count."""
 Kind = TypeVar("Kind")
+
+
+def load(kind: type[Kind], path: Path) -> Kind | None:
+    """The dataclass in a JSON file; None where nothing can be read."""
+    try:
+        return from_json(kind, json.loads(files.read_regular(path) or b""))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def dumped(value: object) -> bytes:
+    """A dataclass for `load`."""
+    return json.dumps(to_json(value)).encode()
 
 
 def from_json(kind: type[Kind], value: object) -> Kind:

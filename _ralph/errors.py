@@ -106,6 +106,12 @@ class Stop(Exception):
         return STOPS[self.word] if self.other is None else self.other
 
 
+def stop_for(error: Exception) -> Stop:
+    """The end of a run by an error."""
+    failed = translate(error)
+    return Stop("error", str(failed), failed.exit)
+
+
 def translate(error: Exception) -> RalphError:
     """Any error as one of ours. With RALPH_DEBUG set, the traceback of an unexpected
     one is printed."""

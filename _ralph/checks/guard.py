@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from _ralph import text
 from _ralph.checks import faults
 from _ralph.checks.evidence import FURTHEST, up_to
 from _ralph.checks.faults import Fault, Tracked
@@ -22,9 +23,6 @@ from _ralph.files import read_text, table
 from _ralph.git.branch import Branch
 from _ralph.model import Check, CheckResult, Plan
 
-_LINES = 8
-"""Lines of a red check that are shown. In all but one of 33 projects they held the
-cause."""
 _SCRIPT = re.compile(r"(?:npm|pnpm|yarn|bun)(?: run)? ([\w:.-]+)")
 
 
@@ -54,8 +52,8 @@ class Guard:
     @property
     def red_lines(self) -> list[str]:
         """The end of its output, and where all of it is."""
-        lines = [line for line in self.result.tail.splitlines() if line.strip()]
-        shown = [f"    | {line}" for line in lines[-_LINES:]]
+        lines = text.last_lines(self.result.tail)
+        shown = [f"    | {line}" for line in lines]
         return [*shown, f"    all of it: {self.result.log}"]
 
 

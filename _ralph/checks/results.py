@@ -3,14 +3,12 @@ files need not run on them again."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from _ralph import files
+from _ralph import codec, files
 from _ralph.checks.suite import ran
-from _ralph.codec import from_json, to_json
 from _ralph.model import Check, CheckResult
 
 BEFORE = "before the work: "
@@ -67,11 +65,8 @@ class Results:
         """What the file at `path` holds; nothing where it is missing, damaged or of
         another run; only `own` where it is valid for something else."""
         results = cls(path, run, valid, tree_of)
-        try:
-            found = from_json(_File, json.loads(files.read_regular(path) or b""))
-        except (OSError, ValueError, RecursionError):
-            return results
-        if found.run != run:
+        found = codec.load(_File, path)
+        if found is None or found.run != run:
             return results
         results.own = found.own
         if found.valid == valid:
@@ -87,8 +82,7 @@ class Results:
         accepted = sorted(self.accepted)
         content = _File(self.run, self.valid, self.said, self.own, accepted, self.built)
         files.make_way(self.path)
-        data = json.dumps(to_json(content)).encode()
-        files.atomic_write(self.path, data, durable=False)
+        files.atomic_write(self.path, codec.dumped(content), durable=False)
 
     def room_changes(self) -> None:
         """Note that the room does not hold what it did, before anything runs there."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import click
 
 from _ralph import text
-from _ralph.errors import RalphError, Stop, StopNow, translate
+from _ralph.errors import RalphError, Stop, StopNow, stop_for, translate
 from _ralph.loop import start
 from _ralph.loop.loop import Loop
 from _ralph.loop.supervisor import RunLoop, clear_room, supervise
@@ -25,7 +25,7 @@ from _ralph.show.live import Terminal, complain
 from _ralph.show.status import Status, next_steps
 from _ralph.state import layout, limits, lock
 from _ralph.state.options import Options
-from _ralph.state.records import Stopped
+from _ralph.state.records import stopped_by
 from _ralph.state.summary import limits_words, summarize
 
 
@@ -41,7 +41,7 @@ def run_plan(options: Options, run_loop: RunLoop) -> int:
     try:
         return alone(options, "run", work, view)
     except Exception as error:
-        stop = _stop_for(error)
+        stop = stop_for(error)
     complain(stop.reason)
     _print_summary(options, stop)
     return stop.exit
@@ -99,7 +99,7 @@ def _run(
             stop = supervise(loop, run_loop, spare)
     except Exception as error:
         view.clear()
-        stop = _stop_for(error)
+        stop = stop_for(error)
         if loop and isinstance(error, StopNow):
             stop = loop.asked_to_stop() or stop
     if stop.word == "error":
@@ -108,11 +108,6 @@ def _run(
         _say_goodbye(loop, stop)
     _print_summary(options, stop, loop)
     return stop.exit
-
-
-def _stop_for(error: Exception) -> Stop:
-    failed = translate(error)
-    return Stop("error", str(failed), failed.exit)
 
 
 def _sums(loop: Loop) -> str:
@@ -154,7 +149,7 @@ def _say_goodbye(loop: Loop, stop: Stop) -> None:
     loop.view.last(f"{why} | {where}", failed=bool(stop.exit))
     ahead = loop.branch.name if loop.branch.is_ahead else ""
     known = Status(loop.plan, loop.history, loop.options.prd, to_land=ahead)
-    steps = next_steps(known, Stopped(stop=stop.word, exit=int(stop.exit)))
+    steps = next_steps(known, stopped_by(stop))
     if steps:
         loop.view.line(f"next: {'; '.join(steps)}")
 

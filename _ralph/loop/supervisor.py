@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from _ralph import files
 from _ralph.checks.view import Reporter
-from _ralph.errors import Exit, Stop, StopNow, translate
+from _ralph.errors import Exit, Stop, StopNow, stop_for
 from _ralph.loop.final import may_check
 from _ralph.loop.loop import HOLDER, Loop, notify
 from _ralph.loop.opening import is_open
@@ -23,7 +23,7 @@ from _ralph.model import Json
 from _ralph.process import leftovers, process
 from _ralph.process.process import Control
 from _ralph.state.lock import remove_git_locks
-from _ralph.state.records import Stopped
+from _ralph.state.records import stopped_by
 from _ralph.state.summary import news, summarize
 
 RunLoop = Callable[[Loop], None]
@@ -130,8 +130,7 @@ class Supervisor:
         except StopNow:
             ended = loop.asked_to_stop() or Stop("terminated", "terminated")
         except Exception as error:
-            failed = translate(error)
-            ended = Stop("error", str(failed), failed.exit)
+            ended = stop_for(error)
         process.sweep(0.0, left=leftovers.left_by_loop(os.getpid()))
         if not control.orphaned:
             view.last_word(ended)
@@ -290,7 +289,7 @@ def close_run(loop: Loop, stop: Stop, spare: frozenset[int]) -> Stop:
     if loop.history.run and ended:
         with loop.plan_locked():
             loop.write(
-                Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason),
+                stopped_by(stop),
                 f"iteration {loop.history.iteration} | stopped: {stop.reason}",
             )
     loop.control.stop_signal = None  # only another signal cuts --notify short

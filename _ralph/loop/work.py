@@ -3,17 +3,15 @@ them."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from _ralph import files, text
+from _ralph import codec, files, text
 from _ralph.agents.prompt import Briefing, prompt_values, render_prompt
 from _ralph.checks.elsewhere import changed_at_home
 from _ralph.checks.places import prepare_workspace, setup_failed
-from _ralph.codec import from_json, to_json
 from _ralph.errors import SetupFailed, StopNow
 from _ralph.git.checkout import Checkout, remove_lock, remove_unusable
 from _ralph.git.git import Changed
@@ -201,22 +199,17 @@ def changed_copies(place: Checkout, copies: Mapping[str, bytes]) -> list[str]:
 def note_end(loop: Loop, worker: int, ended: Ended) -> None:
     """Note how an agent ended."""
     result = replace(ended.result, text=ended.result.text[-_LAST_WORDS:])
-    data = json.dumps(to_json(replace(ended, result=result))).encode()
     path = loop.paths.private / f"work-{worker}.ended"
     files.make_way(path)
-    files.atomic_write(path, data)
+    files.atomic_write(path, codec.dumped(replace(ended, result=result)))
 
 
 def noted_end(loop: Loop, begun: Begun) -> Ended:
     """How the agent of an attempt ended, as it was noted; else as one that was cut off,
     with what it had reported by then."""
-    path = loop.paths.private / f"work-{begun.worker}.ended"
-    try:
-        ended = from_json(Ended, json.loads(files.read_regular(path, 1 << 22) or b""))
-        if ended.attempt == begun.id:
-            return ended
-    except (ValueError, RecursionError):
-        pass
+    ended = codec.load(Ended, loop.paths.private / f"work-{begun.worker}.ended")
+    if ended and ended.attempt == begun.id:
+        return ended
     result = cut_off(loop, begun.agent, begun.name, "the attempt was cut off")
     return Ended(begun.id, result)
 

@@ -48,8 +48,6 @@ _WIDTH = 120
 """Columns where there is no terminal."""
 _USD = 20.0
 """Dollars for a night, where nobody has said how many."""
-_LINES = 8
-"""Of the output of a red check: in all but one of 33 projects they held the cause."""
 _STATE = len("running")
 _NARROW = 60
 """Below so many columns, what a task took is not shown."""
@@ -160,8 +158,11 @@ def _columns() -> int:
 
 def as_object(status: Status) -> Json:
     """What `--json` prints."""
-    known = summarize(status.plan, status.history, running=status.running)
-    return known.as_object()
+    return _summary(status).as_object()
+
+
+def _summary(status: Status) -> Summary:
+    return summarize(status.plan, status.history, running=status.running)
 
 
 # ---------------------------------------------------------------- the text
@@ -170,7 +171,7 @@ def as_object(status: Status) -> Json:
 def lines(status: Status, width: int, color: bool) -> list[str]:
     """The tasks, a line each in `width` columns, and below one what a person should
     know of it; then how many passed, and what is going on."""
-    known = summarize(status.plan, status.history, running=status.running)
+    known = _summary(status)
     rows = _rows(known)
     width = max(width, 40)
     upcoming = "" if known.running else known.next
@@ -228,12 +229,9 @@ def _end_of(failure: Failure) -> list[str]:
 
 
 def last_lines(printed: str) -> list[str]:
-    """The last eight lines of what a check printed."""
-    found = []
-    for line in text.redact(text.clean(printed)).splitlines():
-        if line.strip():
-            found.append(f"| {text.one_line(line)}")
-    return found[-_LINES:]
+    """The last lines of what a check printed."""
+    lines = text.last_lines(text.redact(text.clean(printed)))
+    return [f"| {text.one_line(line)}" for line in lines]
 
 
 def _worker_words(worker: Worker) -> str:

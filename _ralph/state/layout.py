@@ -4,16 +4,13 @@ logs."""
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from _ralph import files, text
-from _ralph.codec import from_json, to_json
+from _ralph import codec, files, text
 from _ralph.errors import BadInput
 from _ralph.model import Paths, Plan
 from _ralph.state import prd
@@ -27,7 +24,6 @@ _ODD_SETTING = re.compile(rb"(?i)worktree|bare\s*=\s*true")
 _IGNORED = b"**/.ralph/log/\n**/.ralph/report.html\n"
 _KEPT = 49
 """Attempts of which the logs are kept, beside the next one."""
-Kind = TypeVar("Kind")
 
 
 @dataclass
@@ -130,22 +126,14 @@ def note_plan(paths: Paths, branch: str = "") -> None:
         branch = before.branch
     note = Noted(paths.prd, paths.root, branch)
     if note != before:
-        data = json.dumps(to_json(note)).encode()
-        files.atomic_write(files.clear(paths.private / NOTE), data, 0o600)
+        path = files.clear(paths.private / NOTE)
+        files.atomic_write(path, codec.dumped(note), 0o600)
 
 
 def noted(private: Path) -> Noted | None:
     """The plan that is noted in its private folder; None if there is no note that can
     be read."""
-    return _read(Noted, private / NOTE)
-
-
-def _read(kind: type[Kind], path: Path) -> Kind | None:
-    """A dataclass from a JSON file; None if it cannot be read."""
-    try:
-        return from_json(kind, json.loads(files.read_regular(path) or b""))
-    except (ValueError, RecursionError):
-        return None
+    return codec.load(Noted, private / NOTE)
 
 
 def places_folder() -> Path:
@@ -199,7 +187,7 @@ def stop_is_asked(paths: Paths, run_id: str) -> bool:
 
 def last_holder(paths: Paths) -> Holder | None:
     """The last process that was at work on this plan, if it was killed or still is."""
-    return _read(Holder, paths.private / RUNNING)
+    return codec.load(Holder, paths.private / RUNNING)
 
 
 def own_branch(plan: Plan) -> str:

@@ -7,15 +7,13 @@ import contextlib
 import ctypes
 import fcntl
 import glob
-import json
 import os
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from _ralph import files
-from _ralph.codec import to_json
+from _ralph import codec, files
 from _ralph.errors import RalphError, TryLater
 from _ralph.model import Paths
 from _ralph.process.leftovers import left_by_run, mark_run
@@ -74,9 +72,8 @@ def alone(paths: Paths, what: str) -> Iterator[str]:
         mark_run(run_id, paths.private / _SESSIONS)
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         holder = Holder(os.getpid(), run_id, since, what, boot())
-        data = json.dumps(to_json(holder)).encode()
         os.ftruncate(fd, 0)
-        os.pwrite(fd, data, 0)
+        os.pwrite(fd, codec.dumped(holder), 0)
         try:
             yield run_id
         except RalphError:  # an end like any other

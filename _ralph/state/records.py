@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from _ralph import codec
-from _ralph.errors import BadInput
+from _ralph.errors import BadInput, Stop
 from _ralph.model import Json, Judgement, Spent, Verdict, Work, task_key
 
 VERSION = 2
@@ -168,6 +168,11 @@ class Stopped(Record, event="stop"):
     stop: str = ""
     exit: int = 0
     reason: str = ""
+
+
+def stopped_by(stop: Stop) -> Stopped:
+    """The record of a stop."""
+    return Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason)
 
 
 def from_json(entry: Json) -> Record:

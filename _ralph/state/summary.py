@@ -15,7 +15,7 @@ from _ralph.errors import BadInput, Stop
 from _ralph.model import AgentResult, Json, Outcome, Plan, Spent, Task, Tokens
 from _ralph.state import limits, prd
 from _ralph.state.history import History, TaskHistory
-from _ralph.state.records import Stopped
+from _ralph.state.records import Stopped, stopped_by
 
 STATES = ("passed", "open", "waiting", "failed", "blocked")
 """The states of a task: `failed` is open still, after an attempt."""
@@ -171,7 +171,7 @@ def summarize(
         )
         upcoming = prd.next_task(plan)
     if stop:
-        last = Stopped(stop=stop.word, exit=int(stop.exit), reason=stop.reason)
+        last = stopped_by(stop)
     return Summary(
         tasks=tasks,
         last=last,
