@@ -35,8 +35,9 @@ COUNTED = frozenset({Verdict.FAILED, Verdict.NO_OP, Verdict.TIMED_OUT})
 Json = dict[str, Any]
 """A JSON object from outside, or for it."""
 Finding = tuple[str, str]
-"""`ok`, `now`, `warning`, `error` or `trying`, and a line: what was found, and what to
-do about it."""
+"""What was found, and what to do about it, in lines, and before them how much that
+matters: `say`, `note`, `old` or `way` from the opening of a run, `ok`, `now`, `warning`,
+`error` or `trying` from doctor alone."""
 Findings = Iterable[Finding]
 
 
@@ -428,9 +429,9 @@ class Paths(NamedTuple):
     def report(self) -> Path:
         return self.logs.with_name("report.html")
 
-    def workspace(self, worker: int = 1) -> Path:
-        """Where the agent of a worker works."""
-        return self.places / f"work-{worker}"
+    def workspace(self, number: int = 1) -> Path:
+        """Where the agent of the loop of this number works."""
+        return self.places / f"work-{number}"
 
     @property
     def rooms(self) -> list[Path]:
@@ -462,13 +463,17 @@ class Paths(NamedTuple):
         """Where a judge or a planner reads."""
         return self.places / "role"
 
-    def handoff(self, worker: int = 1) -> Path:
-        """Where the agent of a worker writes what the next one should know."""
-        return self.workspace(worker) / HANDOFF
+    def index_of(self, place: Path) -> Path:
+        """Git's index of a place; what is noted of that stands beside it."""
+        return self.private / f"{place.name}.index"
 
-    def results(self, worker: int = 1) -> Path:
+    def handoff(self, number: int = 1) -> Path:
+        """Where the agent of a loop writes what the next one should know."""
+        return self.workspace(number) / HANDOFF
+
+    def results(self, number: int) -> Path:
         """Where what that agent runs reports single tests."""
-        return self.workspace(worker) / RESULTS
+        return self.workspace(number) / RESULTS
 
 
 def _number_of(room: Path) -> int:

@@ -38,6 +38,7 @@ PAGES = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
 DOCUMENTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", *PAGES]
 SKILLS = [f"skills/{name}/SKILL.md" for name in ("morning", "night", "plan")]
 COMMANDS = ralph.cli.commands
+STATES = {"passed", "open", "waiting", "failed", "blocked"}  # of tasks
 FOREIGN_OPTIONS = {"--dangerously-skip-permissions", "--user", "--userns"}
 
 
@@ -432,7 +433,7 @@ def test_exit_codes_verdicts_and_states() -> None:
     verdicts = named(section("docs/concepts.md", "Verdicts"))
     assert sorted(verdicts) == sorted(map(str, Verdict))
     states = named(read("docs/status.md").partition("## The object")[0])
-    assert {*states} == {*summary.STATES, "running", "next"}
+    assert {*states} == STATES | {"running", "next"}
 
 
 def json_blocks(document: str) -> list[Any]:
@@ -451,7 +452,7 @@ def test_plans_that_are_shown_are_good(
     for block in shown:
         plan = prd.read(json.dumps(block), tmp_path / "prd.json")
         prd.validate(plan)
-        assert plan.checks and prd.next_task(plan)
+        assert plan.checks and prd.ready_tasks(plan)
 
 
 def test_runners_report_with_the_words_that_init_writes() -> None:
@@ -549,7 +550,7 @@ def test_the_fields_that_a_skill_reads_are_those_of_status(plan: Plan) -> None:
     shown = summary.summarize(plan, History()).as_object()
     named = {*re.findall(r"`(\w+)`", section("skills/morning/SKILL.md", "How it went"))}
     assert len(named) > 8
-    assert named <= {*shown, *shown["tasks"][0], *summary.STATES}
+    assert named <= {*shown, *shown["tasks"][0], *STATES}
 
 
 # ---------------------------------------------------------------- metadata, Makefile

@@ -83,9 +83,10 @@ class Agents:
         return [*found.values()]
 
     @property
-    def workers(self) -> list[Agent]:
-        """The agents of all open tasks."""
-        return self.of_tasks(self.settings.plan.tasks)
+    def needed(self) -> list[Agent]:
+        """The agents of all open tasks, and the judge."""
+        found = self.of_tasks(self.settings.plan.tasks)
+        return [*found, self.judge] if self.judge else found
 
     def is_limited(self, agent: Agent) -> bool:
         """Whether a task that this agent may work on, or judge, has a limit in dollars

@@ -23,7 +23,8 @@ from _ralph.files import read_text, table
 from _ralph.git.branch import Branch
 from _ralph.model import Check, CheckResult, Plan
 
-_SCRIPT = re.compile(r"(?:npm|pnpm|yarn|bun)(?: run)? ([\w:.-]+)")
+CALL = re.compile(r"(?:npm|pnpm|yarn|bun)(?: run| -s| --silent)* ([\w:.-]+)")
+"""A command that starts a script of package.json."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ def with_results(check: Check, root: Path) -> str:
         return ""
     manifest = read_text(root / "package.json")
     starts = command
-    script = _SCRIPT.fullmatch(command)
+    script = CALL.fullmatch(command)
     if script:
         said = re.search(rf'"{re.escape(script[1])}"\s*:\s*"([^"]*)"', manifest)
         starts = said[1] if said else ""

@@ -35,14 +35,6 @@ RUNNER_FILES = {
 any."""
 
 
-def agents_of(agents: Agents) -> list[Agent]:
-    """The agents of the open tasks, and the judge."""
-    found = agents.workers
-    if agents.judge:
-        found.append(agents.judge)
-    return found
-
-
 def require_agent(
     settings: Settings, agents: Agents, places: Places, agent: Agent
 ) -> list[str]:
@@ -216,7 +208,7 @@ def unprotected(plan: Plan, git: Git) -> list[str]:
     words = ("ls-files", "-c", "-o", "--exclude-standard", "-z")
     names = git.names(*words, timeout=BULK)
     known = patterns.plain_names(protect) | RUNNER_FILES
-    loose = patterns.unmatched(set(protect) - known, names)
+    loose = [one for one in {*protect} - known if not patterns.matching([one], names)]
     said = []
     if loose:
         none = text.few(sorted(loose))

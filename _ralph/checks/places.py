@@ -137,7 +137,7 @@ class Places:
     def place(self, folder: Path, allow: Collection[str] = ()) -> Checkout:
         """The place at `folder`, with its index in the private folder. A rulebook that
         `allow` has is a file like any other there."""
-        index = self.paths.private / f"{folder.name}.index"
+        index = self.paths.index_of(folder)
         return Checkout(self.home, folder, index, self.state(allow))
 
     def workspace(self, number: int, allow: Collection[str] = ()) -> Checkout:
@@ -160,7 +160,7 @@ class Places:
         """The environment of agents, setup, checks and hooks in a place."""
         here = registry.agent_env(self.paths.root)
         # Noted once it is green, so setup itself sees no half of what it makes
-        made = self.paths.private / f"{place.name}.setup"
+        made = self.paths.index_of(place).with_suffix(".setup")
         venv = self.setup is not None and made.is_file()
         env = in_place(here, self.paths.root, place, venv)
         return env | trust.variables(env, place, self.trusted.get(place, {}))

@@ -46,7 +46,7 @@ class Room:
     ) -> Room:
         """The room at `folder`; `env` is added to the environment of all that runs
         there."""
-        index = places.paths.private / f"{folder.name}.index"
+        index = places.paths.index_of(folder)
         return cls(places, Checkout(places.home, folder, index, full=True), env or {})
 
     @property

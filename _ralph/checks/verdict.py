@@ -15,6 +15,7 @@ from _ralph.model import COUNTED, AgentResult, Check, Outcome, Verdict
 INTERRUPTIONS = 3
 """Interrupted attempts in a row that block a task: it may never fit into the time it
 gets."""
+FLAKY = "flaky, red and green on the same files"
 _LAST_WORDS = 300
 """Characters of what an agent said at its end."""
 _KEPT_AWAY = {
@@ -98,7 +99,7 @@ def decide(case: Case) -> Decision:
             notices.append(f"{gone} gone, as `allow` lets it: {text.few(let_go)}")
         lost += tests.names(Kind.LOST)
         unloaded += tests.uncollected
-    notices += [f"flaky, red and green on the same files: {name}" for name in flaky]
+    notices += [f"{FLAKY}: {name}" for name in flaky]
     not_run = []
     if lost:
         gone = text.count(len(lost), "test")

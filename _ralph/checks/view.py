@@ -36,6 +36,10 @@ class View:
     def line(self, words: str, indent: str = "", color: str = "") -> None:
         """One line."""
 
+    def warn(self, words: str) -> None:
+        """One line that a person should heed."""
+        self.line(f"! {words}", color="yellow")
+
     def lines(self, notices: list[str]) -> None:
         """Notices, a line each."""
         for notice in notices:

@@ -82,9 +82,8 @@ def _remove(git: Git, paths: Paths) -> list[Path]:
         for entry in paths.places.iterdir():
             is_folder = entry.is_dir() and not entry.is_symlink()
             if is_folder and PLACE.fullmatch(entry.name):
-                index = paths.private / f"{entry.name}.index"
                 with contextlib.suppress(OSError):
-                    Checkout(git, entry, index).remove()
+                    Checkout(git, entry, paths.index_of(entry)).remove()
         stays = [*paths.places.iterdir()]
         if not stays:
             paths.places.rmdir()

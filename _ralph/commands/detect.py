@@ -13,15 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _ralph.checks.guard import reporting
+from _ralph.checks.guard import CALL, reporting
 from _ralph.files import read_text, table
 from _ralph.git import patterns
 from _ralph.git.git import in_folder
 from _ralph.model import Json
 
 TABLE = table("detect.json")
-CALL = re.compile(r"(?:npm|pnpm|yarn|bun)(?: run| -s| --silent)* ([\w:.-]+)")
-"""A command that starts a script of package.json."""
 STARTER = re.compile(r"^(npx|pnpm exec|pnpm|yarn|bunx) ")
 """What may stand before a program of the project."""
 SHELL = re.compile(r"[&|;<>`$()]")

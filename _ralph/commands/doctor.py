@@ -18,7 +18,6 @@ from pathlib import Path
 from _ralph import text
 from _ralph.agents import registry, running
 from _ralph.agents.cli import Agent
-from _ralph.checks import opening
 from _ralph.checks.view import View
 from _ralph.commands import init
 from _ralph.errors import Exit, RalphError, Stop, StopNow, translate
@@ -239,7 +238,7 @@ def _counted(tried: Opening) -> str:
 def _team(loop: Loop) -> list[Agent]:
     """Every agent that the tasks may need, and the judge."""
     first = loop.agents.commands()[0]
-    return opening.agents_of(loop.agents) or [loop.agents.named(first)]
+    return loop.agents.needed or [loop.agents.named(first)]
 
 
 def _agents(loop: Loop) -> Findings:

@@ -110,7 +110,7 @@ def _land_each(
         except StopNow:
             raise
         except RalphError as error:
-            view.line(f"! {name} did not land on {onto.name}: {error}", color="yellow")
+            view.warn(f"{name} did not land on {onto.name}: {error}")
             if code != Exit.PERSON:
                 code = error.exit
     return code
@@ -202,8 +202,8 @@ def _require_green(
     done = f"{len(passed)} of {total} passed"
     loop.view.line(f"{name} on {loop.branch.name}: {done}", color="cyan")
     if not checks:
-        nothing = f"! {loop.paths.prd} has no checks, so nothing proves this merge"
-        loop.view.line(nothing, "  ", "yellow")
+        nothing = f"{loop.paths.prd} has no checks, so nothing proves this merge"
+        loop.view.lines([nothing])
     red = [one for one in _results(loop, name, commit, checks) if not one.ok]
     if not red:
         return checks
@@ -223,7 +223,7 @@ def _require_green(
         names = text.few([f"{result.name} {result.outcome}" for result in new])
         raise NeedsPerson(f"{names}; all that it printed is in {new[0].log}")
     names = text.few([result.name for result in red])
-    loop.view.line(f"! red before, too: {names}", "  ", "yellow")
+    loop.view.lines([f"red before, too: {names}"])
     return checks
 
 

@@ -44,7 +44,7 @@ def duration(value: str) -> float:
     from _ralph import text
 
     try:
-        return text.seconds(value, "duration")
+        return text.seconds(value)
     except BadInput as error:
         raise click.BadParameter(str(error)) from None
 

@@ -270,10 +270,10 @@ class Branch:
         return (self.git.maybe(*words) or "").split()[1:]
 
     def diff(self, before: str, after: str, size: int) -> str:
-        """The first `size` characters of the change between two trees or commits."""
+        """The first `size` bytes of the change between two trees or commits."""
         words = ("diff-tree", "-r", "-p", "--no-color", "--no-ext-diff")
         change = self.git(*words, "--no-textconv", before, after, timeout=BULK)
-        return text.clip(change, size, "cut here")
+        return text.clip(change, size)
 
     # ---------------------------------------------------------------- pinned, parked
 

@@ -51,12 +51,6 @@ def matching(patterns: Iterable[str], names: Iterable[str]) -> set[str]:
     return set(filter(matcher(known), names)) if known else set()
 
 
-def unmatched(patterns: Iterable[str], names: Iterable[str]) -> list[str]:
-    """Those of `patterns` under which none of `names` lies."""
-    known = [*names]
-    return [pattern for pattern in patterns if not matching([pattern], known)]
-
-
 def plain_names(patterns: Iterable[str]) -> set[str]:
     """Those patterns that are plain file names: no new file may have one."""
     return {pattern for pattern in patterns if not set(pattern) & set("*?[\\/")}

@@ -11,6 +11,7 @@ from _ralph.checks.results import Results
 from _ralph.checks.room import Room
 from _ralph.checks.running import Job, run_checks
 from _ralph.checks.suite import compare, judged
+from _ralph.checks.verdict import FLAKY
 from _ralph.errors import Stop
 from _ralph.loop.landing import failure_of
 from _ralph.loop.loop import Loop
@@ -60,7 +61,7 @@ def final_check(loop: Loop, results: Results) -> bool:
     found = run_in_new_room(loop, results, tip, checks)
     record = record_of(loop, found, tip, names)
     broken = [task for task in loop.plan.tasks if task.key in record.since]
-    lines = [f"flaky, red and green on the same files: {name}" for name in found.flaky]
+    lines = [f"{FLAKY}: {name}" for name in found.flaky]
     loop.view.lines(lines)
     shown = [f"- {line}" for line in [*lines, *record.old]]
     for task in broken:

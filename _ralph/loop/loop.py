@@ -23,7 +23,7 @@ from _ralph.git.branch import Branch
 from _ralph.git.git import Git
 from _ralph.model import Paths, Plan
 from _ralph.process.process import Command, Control, Ended, run_process
-from _ralph.state import edit, limits, prd
+from _ralph.state import edit, prd
 from _ralph.state.history import NEVER, History
 from _ralph.state.layout import new_log, stop_is_asked
 from _ralph.state.limits import Limits
@@ -105,7 +105,8 @@ class Loop:
     @property
     def ends(self) -> float:
         """When (unix time) its time is up."""
-        return limits.run_deadline(self.limits, self.seconds, time.time())
+        left = self.limits.hours * 3600 - self.seconds
+        return min(time.time() + left, self.limits.until)
 
     @property
     def others_at_work(self) -> list[AttemptBegan]:
@@ -137,7 +138,7 @@ class Loop:
         new = self.settings.with_plan(plan)
         if plan.branch != self.plan.branch and self.number == 1:
             what = "that is another plan, from the next run on"
-            self.view.line(f"! branchName has changed: {what}", color="yellow")
+            self.view.warn(f"branchName has changed: {what}")
         self.use(new)
 
     def use(self, settings: Settings) -> None:
@@ -234,7 +235,7 @@ class Loop:
     def stand_by(self, said: str, is_over: Callable[[], bool], task: str = "") -> None:
         """Say why nothing can go on, and wait until `is_over`. StopNow when ralph must
         stop, Stop when it is asked to, or the run's time is up."""
-        self.view.line(f"! {said}", color="yellow")
+        self.view.warn(said)
         self.notify("waiting", said, task)
         while not is_over():
             if self.control.stop_now:
@@ -261,7 +262,7 @@ class Loop:
             if not self.trouble or self.history.this_run.waited.reason == said:
                 return
             self.write(Waited(reason=said), "waiting until prd.json can be read")
-        self.view.line(f"! {said}", color="yellow")
+        self.view.warn(said)
         self.notify("waiting", said)
 
 
@@ -300,8 +301,7 @@ def notify(
     )
     done = run_process(notifier, control, spare=spare)
     if done.ended is Ended.DEADLINE:
-        late = f"! --notify did not end within {_NOTIFY_TIMEOUT:.0f} seconds"
-        view.line(late, color="yellow")
+        view.warn(f"--notify did not end within {_NOTIFY_TIMEOUT:.0f} seconds")
     elif done.exit != 0:
         why = last_line(done.tail)
-        view.line(f"! --notify ended with exit {done.exit}: {why}", color="yellow")
+        view.warn(f"--notify ended with exit {done.exit}: {why}")

@@ -73,7 +73,7 @@ def say(loop: Loop, level: str, line: str) -> None:
     if level in ("say", "way"):
         loop.view.line(first)
     else:
-        loop.view.line(f"! {first}", color="yellow")
+        loop.view.warn(first)
     for other in others:
         loop.view.line(other, "    ")
 

@@ -115,7 +115,7 @@ def _files(loop: Loop) -> Findings:
 
 def _agents(loop: Loop) -> Findings:
     """Whether each agent can work, who pays, and what it is trusted with."""
-    agents = opening.agents_of(loop.agents)
+    agents = loop.agents.needed
     for agent in agents:
         late = opening.require_agent(loop.settings, loop.agents, loop.places, agent)
         yield from notes(late)

@@ -246,9 +246,7 @@ class Supervisor:
             return
         if self.first is not None and not start:
             return  # it has nothing to finish
-        self.loop.view.line(
-            f"! loop {child.number} was killed; it is started again", color="yellow"
-        )
+        self.loop.view.warn(f"loop {child.number} was killed; it is started again")
         self.start(child.number, times if start and in_room else 0)
         if self.first is not None:
             self.children[child.number].told.add(signal.SIGUSR1)

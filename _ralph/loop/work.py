@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from _ralph import codec, files, text
 from _ralph.agents.prompt import Briefing, prompt_values, render_prompt
@@ -14,7 +13,6 @@ from _ralph.checks.elsewhere import changed_at_home
 from _ralph.checks.places import prepare_workspace, setup_failed
 from _ralph.errors import SetupFailed, StopNow
 from _ralph.git.checkout import Checkout, remove_lock, remove_unusable
-from _ralph.git.git import Changed
 from _ralph.git.litter import leads_nowhere, litter
 from _ralph.git.notes import Start, note_start, noted_start
 from _ralph.git.snapshot import (
@@ -63,7 +61,7 @@ def first_snapshot(loop: Loop, begun: Begun) -> Ready:
     base = loop.git.tree(begun.base)
     tree = base
     if begun.left:  # what is protected stands as in the base; the prompt says what
-        tree = put_back(loop, begun, begun.left)[0]
+        tree = loop.places.restored(begun.base, begun.left, begun.task.allow)[0]
     loop.view.doing("preparing the workspace")
 
     def check_out() -> CheckResult | None:
@@ -138,7 +136,8 @@ def second_snapshot(
     left = with_work(place, start.tree, start.snapshot, after, kept)
     base = loop.git.tree(begun.base)
     known = kept if start.tree == base else None
-    tree, back, new = put_back(loop, begun, left, known)
+    allow = begun.task.allow
+    tree, back, new = loop.places.restored(begun.base, left, allow, known)
     notices += [
         f"{text.one_line(name)} is new under a protected pattern" for name in new
     ]
@@ -172,15 +171,6 @@ def second_snapshot(
         notices=notices,
         said=text.redact(handoff.decode("utf-8", "replace")),
     )
-
-
-def put_back(
-    loop: Loop, begun: Begun, tree: str, changed: Changed | None = None
-) -> tuple[str, Mapping[str, Any], list[str]]:
-    """`tree` with what is protected as in the base, from which `changed` tells it apart
-    if that is known, but for what the task may change; what that is, as it was, and the
-    new files under protected patterns that stay."""
-    return loop.places.restored(begun.base, tree, begun.task.allow, changed)
 
 
 def changed_copies(place: Checkout, copies: Mapping[str, bytes]) -> list[str]:

@@ -99,18 +99,16 @@ class Control:
             self.on_interrupt()
         return [fd for fd in ready if fd not in own]
 
-    def sleep(
-        self, until: float, interrupted: Callable[[], bool], step: float = 5.0
-    ) -> None:
+    def sleep(self, until: float, interrupted: Callable[[], bool]) -> None:
         """Wait for wall-clock time `until` (unix seconds), or until `interrupted()`,
-        which is asked each `step` seconds. A clock that is set back makes the wait no
+        which is asked five times a second. A clock that is set back makes the wait no
         longer."""
         end = time.monotonic() + until - time.time()
         while not interrupted():
             left = min(until - time.time(), end - time.monotonic())
             if left <= 0:
                 break
-            self.wait(min(left, step))
+            self.wait(min(left, 0.2))
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:

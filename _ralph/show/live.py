@@ -37,7 +37,7 @@ class Terminal(View):
         self._stream = stream or sys.stdout
         self._level = level
         self._patience = _PATIENCE
-        self._tasks: dict[int, str] = {}  # by workers
+        self._tasks: dict[int, str] = {}  # by the numbers of loops
         self._doing: dict[int, tuple[str, float]] = {}  # and since when
         self._speaker = ""
         self.named = False  # with several loops each line names its task
@@ -114,9 +114,9 @@ class Terminal(View):
         """`4 of 9 passed | $0.42 of $5.00 | 1 h 2 min | US-003 agent 2 min 5 s`, or
         nothing where nothing runs."""
         busy = []
-        for worker, (words, since) in sorted(self._doing.items()):
+        for number, (words, since) in sorted(self._doing.items()):
             lasted = text.duration(time.monotonic() - since, short=True)
-            busy.append(f"{self._tasks.get(worker, '')} {words} {lasted}".strip())
+            busy.append(f"{self._tasks.get(number, '')} {words} {lasted}".strip())
         if not busy:
             return ""
         return _CUT.format(f"{self.sums()} | {', '.join(busy)}".strip(" |"))

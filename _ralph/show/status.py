@@ -110,7 +110,7 @@ def _running(paths: Paths, plan: Plan, history: History) -> Running | None:
 
 
 def _worker(paths: Paths, plan: Plan, start: AttemptBegan) -> Worker:
-    """What a worker does now, since when, where, and what its agent has used so far."""
+    """What a loop does now, since when, where, and what its agent has used so far."""
     from _ralph.agents import cli, registry, stream  # only while a loop runs
 
     name = layout.log_name(start.iteration, start.task)
@@ -196,7 +196,7 @@ def lines(status: Status, width: int, color: bool) -> list[str]:
 
 
 def _rows(known: Summary) -> list[TaskFacts]:
-    """The tasks; one that a worker has is `running`, with what is done there."""
+    """The tasks; one that a loop has is `running`, with what is done there."""
     workers = {}
     if known.running:
         workers = {worker.task: worker for worker in known.running.workers}

@@ -149,12 +149,6 @@ def used(limits: Limits, history: History) -> Usage:
     return usage
 
 
-def run_deadline(limits: Limits, seconds: float, now: float) -> float:
-    """The unix time at which the run's time is up; `seconds` is how long it has
-    taken."""
-    return min(now + limits.hours * 3600 - seconds, limits.until)
-
-
 def share(
     limits: Limits, history: History, given: Sequence[Share], jobs: int
 ) -> Share | None:

@@ -150,11 +150,6 @@ def ready_tasks(plan: Plan) -> list[Task]:
     return sorted(ready, key=lambda task: (task.priority, task.index))
 
 
-def next_task(plan: Plan) -> Task | None:
-    """The first of the tasks that are ready."""
-    return next(iter(ready_tasks(plan)), None)
-
-
 def unproved(plan: Plan) -> list[str]:
     """The ids of the tasks to do that nothing would prove: without a check of their own
     or of the plan, and without a judge."""

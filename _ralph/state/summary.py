@@ -17,16 +17,13 @@ from _ralph.state import limits, prd
 from _ralph.state.history import History, TaskHistory
 from _ralph.state.records import Stopped, stopped_by
 
-STATES = ("passed", "open", "waiting", "failed", "blocked")
-"""The states of a task: `failed` is open still, after an attempt."""
-
 
 class TaskFacts(NamedTuple):
     """One task."""
 
     task: Task
     known: TaskHistory
-    state: str  # one of STATES
+    state: str  # passed, open, waiting, blocked; failed: open, after an attempt
     waits_for: list[str]  # the tasks that must pass first
     reason: str  # why it has not passed
     remark: str  # short, beside the title
@@ -72,9 +69,9 @@ class TaskFacts(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """What one worker of a loop does now."""
+    """What one loop does now."""
 
-    worker: int  # its number
+    worker: int  # its number, and that of its workspace
     task: str
     attempt: int
     agent: str
@@ -161,7 +158,7 @@ def summarize(
     tasks: list[TaskFacts] = []
     usage = limits.Usage()
     final_check_due = False
-    upcoming = None
+    ready: list[Task] = []
     if plan:
         last = last_stop(plan, history)
         tasks = task_facts(plan, history)
@@ -169,7 +166,7 @@ def summarize(
         final_check_due = bool(
             history.unchecked and plan.every_check and not history.run
         )
-        upcoming = prd.next_task(plan)
+        ready = prd.ready_tasks(plan)
     if stop:
         last = stopped_by(stop)
     return Summary(
@@ -182,7 +179,7 @@ def summarize(
         running=running,
         final_check_due=final_check_due,
         branch=history.branch,
-        next=upcoming.id if upcoming else "",
+        next=ready[0].id if ready else "",
     )
 
 

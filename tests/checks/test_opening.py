@@ -198,7 +198,7 @@ def test_the_agents_that_a_run_needs(
     repo: Repo, tasks: list[dict[str, Any]], top: dict[str, Any], options: dict[str, Any], agents: list[str]
 ) -> None:  # fmt: skip
     repo.plan(*tasks, checks=["true"], **top)
-    found = opening.agents_of(loop_of(repo, **options).agents)
+    found = loop_of(repo, **options).agents.needed
     assert [agent.command for agent in found] == agents
 
 

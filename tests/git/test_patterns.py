@@ -16,7 +16,6 @@ from _ralph.git.patterns import (
     normal,
     plain_names,
     uncovered_tests,
-    unmatched,
 )
 from _ralph.state import prd
 
@@ -95,7 +94,6 @@ def test_a_pattern_protects_what_git_would_ignore_by_it(
     meant = PROTECTED[pattern]
     assert normal(read, "here") == read
     assert matching([read], NAMES) == meant
-    assert unmatched([read], NAMES) == ([] if meant else [read])
     (tmp_path / "rules").write_text(f"{read}\n")
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     words = ["git", "-c", f"core.excludesFile={tmp_path}/rules", "check-ignore"]
@@ -120,7 +118,7 @@ def test_a_range_that_runs_backwards_is_said() -> None:
 
 
 def test_no_pattern_matches_nothing() -> None:
-    assert matching([], NAMES) == set() and unmatched([], NAMES) == []
+    assert matching([], NAMES) == set()
 
 
 def test_only_a_bare_file_name_is_plain() -> None:

@@ -19,7 +19,6 @@ from _ralph.state.limits import (
     back,
     next_time,
     resolve,
-    run_deadline,
     share,
     share_of,
     spent,
@@ -166,16 +165,6 @@ def test_spent(said: str, wanted: str) -> None:
     word, _, reason = wanted.partition(": ")
     assert stop.word == word and reason in stop.reason
     assert stop.exit is (Exit.PERSON if word in ("stuck", "budget") else Exit.LEFT)
-
-
-@pytest.mark.parametrize(("limits", "gone", "wanted"), [
-    (Limits(hours=2), 0, NOW + 7200),
-    (Limits(hours=2), 7000, NOW + 200),
-    (Limits(hours=2, until=NOW + 60), 0, NOW + 60),
-    (Limits(hours=2, until=NOW + 9000), 0, NOW + 7200),
-])  # fmt: skip
-def test_run_deadline(limits: Limits, gone: float, wanted: float) -> None:
-    assert run_deadline(limits, gone, NOW) == wanted
 
 
 @pytest.mark.parametrize(("away", "limits", "wanted"), [

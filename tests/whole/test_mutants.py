@@ -132,8 +132,8 @@ MUTANTS: dict[str, Mutant] = {
         test_evidence.test_what_the_plan_s_checks_build_makes_no_pass_for_an_idle_agent,
     ),
     "nothing is protected": (
-        "_ralph.loop.work.put_back",
-        lambda _loop, _begun, tree, *_: (tree, {}, []),
+        "_ralph.checks.places.Places.restored",
+        lambda _places, _base, tree, *_: (tree, {}, []),
         test_evidence.test_work_that_is_all_left_out_says_what_and_what_lets_it_in,
     ),
     "own checks first": (
