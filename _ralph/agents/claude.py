@@ -85,9 +85,8 @@ def _system(turn: Turn, event: Json) -> None:
         turn.background.discard(task)
     elif kind == "api_retry":
         turn.quiet = True
-        if event.get("error_status") in (401, 403):  # it would try for three minutes
-            reason = "not logged in: the provider answered 401 or 403"
-            turn.cannot_succeed(Outcome.UNAVAILABLE, reason)
+        if event.get("error_status") in (401, 403):
+            turn.refuse_login()
         else:
             turn.retry = f"attempt {event.get('attempt')} of {event.get('max_retries')}"
 

@@ -55,8 +55,7 @@ def _error(turn: Turn, message: str) -> None:
     """Something went wrong, of which it may recover."""
     turn.quiet = True
     if _REFUSED.search(message):
-        reason = "not logged in: the provider answered 401 or 403"
-        turn.cannot_succeed(Outcome.UNAVAILABLE, reason)
+        turn.refuse_login()
     elif message.startswith("Reconnecting"):
         turn.retry = message
 

@@ -96,6 +96,11 @@ class Turn:
         self.presumed, self.reason = outcome, reason
         self.stop = True
 
+    def refuse_login(self) -> None:
+        """An answer of 401 or 403, after which it would try in vain for minutes."""
+        reason = "not logged in: the provider answered 401 or 403"
+        self.cannot_succeed(Outcome.UNAVAILABLE, reason)
+
     def request(self, message: object, usage: Callable[[], Usage]) -> None:
         """Count one request until a result counts it; each part of its answer, a
         `message`, tells it again."""

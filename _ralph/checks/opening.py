@@ -19,7 +19,7 @@ from _ralph.checks.places import Places
 from _ralph.errors import BadInput
 from _ralph.files import table
 from _ralph.git import patterns
-from _ralph.git.branch import Branch
+from _ralph.git.branch import AWAY, Branch
 from _ralph.git.git import BULK, Git, uncommitted
 from _ralph.model import Findings, Plan
 from _ralph.process.prefix import Prefix, words_of
@@ -140,7 +140,7 @@ def require_branch(git: Git, branch: Branch) -> None:
     if seat := branch.seat:
         raise BadInput(
             f"{name} is checked out in {seat}, where it would change under somebody's "
-            f"hands; switch away: git switch - (or git switch --detach)"
+            f"hands; {AWAY}"
         )
 
 

@@ -128,7 +128,7 @@ class Project:
         for name in self._for_tests(row["groups"]):
             words += [row["group"], name]
         if row["lock"]:
-            for name in extras:
+            for name in extras if row["extra"] else ():
                 words += [row["extra"], name]
             return shlex.join([*row["setup"].split(), *words])
         if extras:

@@ -56,11 +56,11 @@ def alone(
         return with_signals(lambda control: work(control, run_id), view)
 
 
-def with_signals(work: Callable[[Control], int], view: Terminal | None = None) -> int:
+def with_signals(work: Callable[[Control], int], view: Terminal) -> int:
     """Do `work` with signals handled, orphans adopted and `view` kept up to date; its
     exit status. The first interrupt ends at once what does not say otherwise."""
     control = Control()
-    if view and view.stays:
+    if view.stays:
         control.on_tick = view.tick
     leftovers.become_subreaper()
     control.install()
@@ -75,8 +75,7 @@ def with_signals(work: Callable[[Control], int], view: Terminal | None = None) -
             complain(str(translate(error)))
         return translate(error).exit
     finally:
-        if view:
-            view.clear()
+        view.clear()
 
 
 def _run(

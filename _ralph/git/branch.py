@@ -18,6 +18,8 @@ from _ralph.git.merge import merge
 PARKED = "refs/ralph/parked"
 _KEPT = 50
 """Parked commits of a plan that are kept, the newest."""
+AWAY = "switch away: git switch - (or git switch --detach)"
+"""What a person can do who sits on ralph's branch."""
 _MERGED = "merged"
 _SIGNING = 15.0
 """Seconds that a signature may take: a key can need a passphrase, and nobody is there

@@ -11,7 +11,7 @@ from dataclasses import replace
 from _ralph import text
 from _ralph.checks.verdict import reason_to_block
 from _ralph.errors import Exit, NeedsPerson, Stop
-from _ralph.git.branch import Moved
+from _ralph.git.branch import AWAY, Moved
 from _ralph.loop.branch import tip_of
 from _ralph.loop.loop import Loop
 from _ralph.loop.stages import Examined
@@ -46,8 +46,7 @@ def wait_until_free(loop: Loop, task: Task) -> None:
     if seat is None:
         return
     name = loop.branch.name
-    switch = "switch away: git switch - (or git switch --detach)"
-    reason = f"{task.id} passed and waits: {name} is checked out in {seat}; {switch}"
+    reason = f"{task.id} passed and waits: {name} is checked out in {seat}; {AWAY}"
     loop.view.doing(f"waiting: {name} is checked out")
     try:
         loop.stand_by(reason, lambda: loop.branch.seat is None, task.id)

@@ -137,14 +137,11 @@ def noted(private: Path) -> Noted | None:
 
 
 def places_folder() -> Path:
-    """The folder that holds the places of all plans."""
+    """The folder that holds the places of all plans, outside of any repository; it may
+    not exist yet."""
     named = os.environ.get("RALPH_PLACES")
-    return Path(named).expanduser().absolute() if named else state_folder()
-
-
-def state_folder() -> Path:
-    """This user's folder for what ralph keeps outside of any repository; it may not
-    exist yet."""
+    if named:
+        return Path(named).expanduser().absolute()
     try:
         home = Path(
             os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"

@@ -310,15 +310,8 @@ def _took(on: Spent, seconds: float) -> Json:
 def command_line(name: str, prd: Path, words: Iterable[str] = ()) -> str:
     """A `ralph` command for a person to copy, with the plan that it is about where that
     is not prd.json."""
-    return shlex.join([*command_words(name, prd), *words])
-
-
-def command_words(name: str, prd: Path) -> list[str]:
-    """The words that it begins with."""
-    words = ["ralph", *name.split()]
-    if prd != Path("prd.json"):
-        words += ["--prd", str(prd)]
-    return words
+    plan = [] if prd == Path("prd.json") else ["--prd", str(prd)]
+    return shlex.join(["ralph", *name.split(), *plan, *words])
 
 
 def limits_words(usage: limits.Usage, run: str) -> str:

@@ -130,6 +130,7 @@ PROJECTS: dict[str, tuple[Files, str, str]] = {
     "uv": (UV | {"pyproject.toml": f'{PROJECT}{EXTRA}dev = ["x"]\n{GROUP}docs = ["x"]\ntest = ["pytest"]\n'}, "uv sync --locked --group test --extra dev", "uv run python -m pytest -q"),
     "uv, a workspace": (UV | {"pyproject.toml": "[tool.pytest]\n[tool.uv.workspace]\n"}, "uv sync --locked --all-packages", "uv run python -m pytest -q"),
     "poetry": ({"pyproject.toml": "[tool.poetry.group.dev.dependencies]\npytest = '*'", "poetry.lock": ""}, "poetry install --with dev", "poetry run python -m pytest -q"),
+    "pipenv": ({"pyproject.toml": f'{PROJECT}{EXTRA}dev = ["x"]\n{GROUP}test = ["pytest"]\n', "Pipfile.lock": "{}"}, "pipenv sync --dev", "pipenv run python -m pytest -q"),
     "a lock file whose tool is missing": ("pdm.lock test_a.py", "", ""),
     "django": ({"manage.py": "", "requirements.txt": "django\n"}, f"{VENV} -r requirements.txt", ".venv/bin/python manage.py test"),
     "pre-commit": (".pre-commit-config.yaml go.mod", "", "pre-commit run --all-files; go test ./..."),
