@@ -87,6 +87,8 @@ class Control:
             if time.monotonic() >= self._due:
                 self._due = time.monotonic() + self.on_tick()
             seconds = min(seconds, max(self._due - time.monotonic(), 0.0))
+        if self._wake is None:  # nothing says that a child has ended
+            seconds = min(seconds, 0.2)
         own = [fd for fd in (self._wake, self._alive) if fd is not None]
         ready = select.select([*own, *fds], [], [], seconds)[0]
         if self._wake is not None and self._wake in ready:

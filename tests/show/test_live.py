@@ -24,7 +24,7 @@ import pyte
 import pytest
 
 from _ralph.show.live import send
-from tests.conftest import Repo, within
+from tests.conftest import Repo, sample, within
 from tests.scripts import plan, speaker
 
 TEXTS = [
@@ -135,7 +135,7 @@ def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
     assert ", limit" not in shown
 
 
-@pytest.mark.parametrize("columns", [30, 60, 200])
+@pytest.mark.parametrize("columns", sample([30, 60, 200], 2))
 def test_every_line_that_an_agent_can_lengthen_takes_one_row(
     repo: Repo, columns: int
 ) -> None:

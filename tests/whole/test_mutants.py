@@ -218,7 +218,7 @@ MUTANTS: dict[str, Mutant] = {
     "no fallback": (
         "_ralph.agents.team.Agents.fallback",
         property(lambda _: None),
-        lambda repo: test_ladder.test_the_fallback_works_while_the_agent_cannot_be_had(repo, "limited"),
+        lambda repo: test_ladder.test_the_fallback_works_while_the_agent_cannot_be_had(repo, "refused"),
     ),
     "the fallback for work that failed": (
         "_ralph.agents.team.Agents.back_at",
