@@ -47,7 +47,7 @@ class Question:
     outcome: Outcome = Outcome.DONE  # how the agent ended
     run: RunChecks
     runs: Callable[[str, str], Sequence[CheckResult]]  # `Results.runs`
-    ancestors: Callable[[str], Sequence[str]]  # by the first parent, newest first
+    ancestors: Callable[[str, int], Sequence[str]]  # `Branch.ancestors`
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def _further_back(
         if ran(question.runs(question.tip, command)):
             continue
         checks = up_to(question.program, [command])
-        for commit in question.ancestors(question.tip)[:FURTHEST]:
+        for commit in question.ancestors(question.tip, FURTHEST):
             runs = question.runs(commit, command)
             step = Step(commit, checks, f"at {commit[:12]}: ", again=False)
             if ran(runs):
@@ -249,7 +249,7 @@ def _measured(
 
 def _earlier(question: Question, command: str) -> Sequence[CheckResult]:
     """The runs of a suite on the newest ancestor of the tip where it ran whole."""
-    for commit in question.ancestors(question.tip)[:FURTHEST]:
+    for commit in question.ancestors(question.tip, FURTHEST):
         runs = question.runs(commit, command)
         if ran(runs):
             return runs

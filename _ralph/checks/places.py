@@ -59,13 +59,6 @@ class HomeFiles:
     trust: Trust
 
 
-def home_files(home: Git) -> HomeFiles:
-    """Ask git for it, and the tools that trust some files."""
-    copied = copied_names(home, home.root / ".worktreeinclude")
-    trusts = trust.ask_home(home, copied, os.environ)
-    return HomeFiles(throwaway_git(home), copied, hooks_folder(home), trusts)
-
-
 def hooks_folder(home: Git) -> str:
     """Where the commit hooks stand, as in `HomeFiles`. A path in the working tree is
     the place's own, one inside `.git` is home's."""
@@ -99,8 +92,11 @@ class Places:
 
     @functools.cached_property
     def from_home(self) -> HomeFiles:
-        """What places get from home."""
-        return home_files(self.home)
+        """What places get from home, as git says, and the tools that trust files."""
+        home = self.home
+        copied = copied_names(home, home.root / ".worktreeinclude")
+        trusts = trust.ask_home(home, copied, os.environ)
+        return HomeFiles(throwaway_git(home), copied, hooks_folder(home), trusts)
 
     @property
     def paths(self) -> Paths:
@@ -289,7 +285,7 @@ class Places:
         result = CheckResult(
             name=check.name,
             command=check.command,
-            ok=done.ended is Ended.ITSELF and done.exit == 0,
+            ok=done.succeeded,
             exit=done.exit,
             seconds=round(done.seconds, 1),
             tail=text.tail(text.redact(text.clean(done.tail)), TAIL),

@@ -133,9 +133,7 @@ def prefix_fails(places: Places, cwd: Path) -> str:
     with places.inside(cwd) as wrap:
         command = Command(wrap(["true"], {}), cwd, places.env(cwd), _PREFIX_TIMEOUT)
         done = run_process(command, places.control)
-    if done.ended is Ended.INTERRUPTED:
-        return ""
-    if done.ended is Ended.ITSELF and done.exit == 0:
+    if done.succeeded or done.ended is Ended.INTERRUPTED:
         return ""
     why = text.last_line(done.tail) or f"exit {done.exit}"
     return f"{places.prefix} starts nothing at all: {why}"

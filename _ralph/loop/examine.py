@@ -11,7 +11,7 @@ from _ralph import text
 from _ralph.checks import hooks
 from _ralph.checks.changed import changed_tests
 from _ralph.checks.elsewhere import remove_strays
-from _ralph.checks.evidence import FURTHEST, Evidence, Question, gather
+from _ralph.checks.evidence import Evidence, Question, gather
 from _ralph.checks.hooks import Hooked, Message
 from _ralph.checks.places import HOOKS, MESSAGE_HOOKS
 from _ralph.checks.results import Own, Results
@@ -264,7 +264,7 @@ def evidence_on(
             outcome=worked.result.outcome,
             run=run,
             runs=results.runs,
-            ancestors=lambda on: loop.branch.ancestors(on, FURTHEST),
+            ancestors=loop.branch.ancestors,
         )
     )
     return found

@@ -15,12 +15,21 @@ from _ralph.git.branch import AWAY, Moved
 from _ralph.loop.branch import tip_of
 from _ralph.loop.loop import Loop
 from _ralph.loop.stages import Examined
-from _ralph.model import COUNTED, CheckResult, Judgement, Plan, Task, Verdict, task_key
+from _ralph.model import (
+    COUNTED,
+    CheckResult,
+    Judgement,
+    Outcome,
+    Plan,
+    Task,
+    Verdict,
+    task_key,
+)
 from _ralph.state import edit
 from _ralph.state.history import TaskHistory, entry_digest
 from _ralph.state.limits import attempts_at, spent_by
 from _ralph.state.records import AttemptEnded, Failure
-from _ralph.state.summary import ended_words, spent
+from _ralph.state.summary import spent
 
 
 def advance(loop: Loop, examined: Examined) -> bool:
@@ -293,7 +302,9 @@ def record_lines(examined: Examined, record: AttemptEnded) -> list[str]:
     result = examined.result
     judgement = examined.judgement
     command = text.one_line(record.command, 80)
-    ended = ended_words(result) or "ended well"
+    ended = "ended well"
+    if result.outcome is not Outcome.DONE and result.reason:
+        ended = result.reason
     judge = ""
     if judgement:
         who = text.one_line(judgement.agent, 80)

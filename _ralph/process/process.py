@@ -156,6 +156,11 @@ class ProcessResult:
     tail: str = ""  # the end of its output, or why it was not started
     survivors: list[int] = field(default_factory=list)  # what not even KILL ended
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether it ended by itself, with status 0."""
+        return self.ended is Ended.ITSELF and self.exit == 0
+
 
 def run_process(
     command: Command,

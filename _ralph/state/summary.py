@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from _ralph import text
 from _ralph.errors import BadInput, Stop
-from _ralph.model import AgentResult, Json, Outcome, Plan, Spent, Task, Tokens
+from _ralph.model import AgentResult, Json, Plan, Spent, Task, Tokens
 from _ralph.state import limits, prd
 from _ralph.state.history import History, TaskHistory
 from _ralph.state.records import Stopped, stopped_by
@@ -342,11 +342,6 @@ def _at_least(on: limits.Used | Spent | AgentResult) -> str:
 def thousands(tokens: Tokens) -> str:
     """`20.3k tokens`, in and out, or nothing."""
     return f"{tokens.total / 1000:.1f}k tokens" if tokens.total else ""
-
-
-def ended_words(result: AgentResult) -> str:
-    """How the agent ended, where that was not well."""
-    return result.reason if result.outcome is not Outcome.DONE else ""
 
 
 def spent(on: Spent | AgentResult) -> str:

@@ -66,7 +66,7 @@ class Room:
             "began": Own("tip", green),
             "run": self.run,
             "runs": self.results.runs,
-            "ancestors": lambda _: [f"p{number}" for number in range(1, 20)],
+            "ancestors": lambda _, most: [f"p{n}" for n in range(1, most + 1)],
         }
         return gather(Question(**given | more))
 
