@@ -61,7 +61,7 @@ PLAN = """{
   ]
 }
 """
-CHECK = ("--check", "test -f hello.txt")
+CHECK = ("--check", "test -f hello.txt", "--starts-red")
 PRICES = {"input": 2.5, "output": 10}
 """Dollars for a million tokens, for the agents that are told prices by their
 settings."""
