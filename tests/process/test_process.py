@@ -37,8 +37,11 @@ from tests.scripts import (
 @pytest.mark.parametrize("way", WAYS)
 def test_after_a_normal_end_nothing_is_left_of_any_kind(repo: Repo, way: str) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
+    deeds = kinds(way)
+    if sys.platform == "darwin":  # as README says
+        del deeds["own session"]
     agent = repo.agent(
-        "\n".join(("P('T1.txt').touch()", *kinds(way).values(), "time.sleep(1)"))
+        "\n".join(("P('T1.txt').touch()", *deeds.values(), "time.sleep(1)"))
     )
     assert repo.run(agent, first=WAYS[way] + LITTLE_GRACE)[0] == 0
     assert repo.alive() == []
@@ -50,6 +53,8 @@ def test_a_server_that_an_agent_left_answers_no_check(
     repo: Repo, way: str, kind: str
 ) -> None:
     """There is no work but this."""
+    if sys.platform == "darwin" and "session" in kind:
+        pytest.skip("as README says, a system program in a session of its own survives")
     asked, answer = repo.outside / "asked", repo.outside / "answer"
     repo.plan(
         {
