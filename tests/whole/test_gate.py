@@ -418,6 +418,10 @@ PY_TEST = """from weigh import weigh
 
 def test_pounds() -> None:
     assert weigh(2, "lb") == 0.9
+
+
+def test_kilograms() -> None:
+    assert weigh(2, "kg") == 2
 """
 PY_WEIGH = "from units import UNITS\n\n\ndef weigh(n: float, unit: str) -> float:\n    return round(n * UNITS[unit], 1)\n"
 PY_RIGHT = PY_WEIGH.replace("\n\n\n", '\n\nUNITS = {**UNITS, "lb": 0.4536}\n\n\n')
