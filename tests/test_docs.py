@@ -75,7 +75,6 @@ run --idle-timeout -> test_a_deadline_in_silence_is_a_limit_and_one_with_words_i
 run --branch -> test_the_branch_is_the_one_named_else_that_of_the_run_before_else_its_own
 run --allow-overage -> test_an_attempt_may_finish_on_paid_extra_usage_and_the_next_does_not_begin
 run --full-permissions -> test_an_agent_without_a_sandbox_is_refused_with_two_ways_on
-run --starts-red -> test_an_honest_night_is_not_refused
 run --wrap -> test_setup_agents_hooks_and_checks_run_behind_it
 run --starts-red -> test_an_honest_night_is_not_refused
 run --no-awake -> test_no_awake_lets_it_sleep

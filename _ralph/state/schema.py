@@ -37,6 +37,7 @@ def validate(data: object, name: str) -> None:
         raise BadInput("\n".join(lines))
 
 
+@functools.cache
 def _schema() -> Json:
     schema: Json = json.loads(files.resource("prd.schema.json").read_text("utf-8"))
     return schema
