@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
+SPACE := $(subst ,, )
 CRASH_TESTS = $(shell grep -rlE --include='test_*.py' '\bsample\b|hostile import|mark.crash|environ.get..[A-Z]+_(STEP|EXAMPLES|TASKS)' tests)
 
 # How much `make test-crash` does: every CRASH_STEP-th point, so many inputs, tasks and seeds. It runs what
@@ -41,7 +42,7 @@ test-crash: $(STAMP) ## kill -9 at every state-changing call, failing disks, pow
 
 test-agents: $(STAMP) ## run the real agents against a scripted model, without a key; AGENTS=claude for one (5 min)
 	$(BIN)/python -m tests.install_agents $(AGENTS)
-	$(BIN)/python -m pytest -m agents -n 2 -rs tests/whole/test_real_agents.py
+	$(BIN)/python -m pytest -m agents -n 2 -rs -k '$(subst $(SPACE), or ,$(strip $(AGENTS)))' tests/whole/test_real_agents.py
 
 test-gate: $(STAMP) ## take projects of npm, pip, uv, cargo and others from init to a green clone (12 min)
 	$(BIN)/python -m pytest -m gate -n 2 -rs -k '$(GATE)' tests/whole/test_gate.py tests/whole/test_stacks.py tests/whole/test_runners.py tests/whole/test_cheats.py
