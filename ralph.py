@@ -374,34 +374,25 @@ def doctor(probe: bool, **given: Any) -> int:
 
 
 @cli.command()
-@click.option(
-    "--prd",
-    "plans",
-    type=options.FilePath(dir_okay=False),
-    multiple=True,
-    default=["prd.json"],
-    show_default=True,
-    help="The plan whose work to merge. Repeat it for several plans.",
-)
-@click.argument("branches", metavar="[BRANCH ...]", nargs=-1)
+@options.PRD
+@click.argument("branch", required=False)
 @options.CHECK
 @options.WRAP
 @options.for_people
-def land(branches: tuple[str, ...], plans: tuple[Path, ...], **given: Any) -> int:
+def land(branch: str | None, **given: Any) -> int:
     """Merge finished work into the current branch.
 
-    Merges each BRANCH of the plan (default: the one that it lands on) with the branch
-    that you are on, and runs all checks of the plan on the result in a new checkout. If
-    they pass, or fail on your branch, too, your branch moves there and your uncommitted
-    edits stay. Otherwise nothing changes, and the exit status is 4.
+    Merges the branch of the plan, which BRANCH may name, with the branch that you are
+    on, and runs all checks of the plan on the result in a new checkout. If they pass,
+    or fail on your branch, too, your branch moves there and your uncommitted edits
+    stay. Otherwise nothing changes, and the exit status is 4.
 
     \b
-    git switch main && ralph land --prd prices/prd.json --prd search/prd.json
+    git switch main && ralph land --prd prices/prd.json
     """
-    from _ralph.commands.land import land_branches
+    from _ralph.commands.land import land_branch
 
-    chosen = options.chosen(given)
-    return land_branches(branches, plans, chosen, options.was_given("plans"))
+    return land_branch(branch, options.chosen(given))
 
 
 @cli.command()

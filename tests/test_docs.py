@@ -213,7 +213,7 @@ A command can write to its checkout and to nothing else -> test_home_is_hidden_a
 at the next start for what a kill -9 left -> test_what_a_kill_of_everything_left_is_ended_by_the_next_start_or_said
 one runs alone until an attempt has reported its price -> test_the_share_of_each_worker_and_never_more_than_is_left
 your uncommitted edits stay -> test_edits_of_the_person_are_kept
-is skipped, with 75 -> test_a_branch_with_a_loop_at_work_is_left_alone_and_the_others_land
+it exits with 75 -> test_a_plan_with_a_loop_at_work_is_left_alone
 removes the checkouts of this repository's plans -> test_the_places_go_and_nothing_else
 only reads, and works during a run -> test_it_only_reads
 """

@@ -314,9 +314,8 @@ def test_landing_is_refused_where_a_green_test_breaks_in_the_merge(repo: Repo) -
     )
     repo.commit("a person's own")
     done = repo.ralph("land")
-    assert done.returncode == 4 and "1 newly red: other > test_other" in done.stdout, (
-        done.stdout
-    )
+    assert done.returncode == 4
+    assert "1 newly red: other > test_other" in done.stderr, done.stdout
 
 
 def test_the_log_and_doctor_say_what_failed_before_the_work(repo: Repo) -> None:
