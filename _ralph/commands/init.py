@@ -30,13 +30,11 @@ EXAMPLES = (".example", ".sample", ".template", ".dist")
 
 def write_starters(path: Path) -> list[str]:
     """Write prd.json, AGENTS.md, the .gitignore line and .worktreeinclude where they
-    are missing; what was done, a line each. BadInput outside of a repository, and
-    where it has a plan in a folder above."""
+    are missing; what was done, a line each. BadInput outside of a repository."""
     path.parent.mkdir(parents=True, exist_ok=True)
     paths = locate(path)
     root = paths.root
-    _refuse_second_plan(path, root)
-    project = _project(root)
+    project = Project(root)
     done = _write_plan(path, project)
     if project.absent:
         done.append(f"  not proposed, as not installed: {', '.join(project.absent)}")
@@ -68,28 +66,6 @@ def eject_prompt(prd_path: Path) -> list[str]:
     shutil.copyfile(resource("templates/prompt.md"), target)
     in_plan = f'"prompt": "PROMPT.md" in {prd_path.name}'
     return [f"wrote {target}; use it with --prompt {target} or {in_plan}"]
-
-
-def _refuse_second_plan(path: Path, root: Path) -> None:
-    """BadInput where the repository has a plan in a folder above, and --prd names no
-    other."""
-    above = prd.plan_above(path)
-    if path.exists() or path.parent != Path() or not above:
-        return
-    if above.resolve().is_relative_to(root.resolve()):
-        adds = f"{command_line('init', above)} adds what it lacks"
-        other = f"for another one here: --prd {shlex.quote(str(path.absolute()))}"
-        raise BadInput(f"the plan of this repository is {above}: {adds}; {other}")
-
-
-def _project(root: Path) -> Project:
-    """The project in the folder that ralph was started in, else the repository's."""
-    here = Path.cwd()
-    if root.resolve() in here.parents:
-        inside = Project(root, str(here.relative_to(root.resolve())))
-        if inside.setup or inside.checks(""):
-            return inside
-    return Project(root)
 
 
 def _write_plan(path: Path, project: Project) -> list[str]:
@@ -217,6 +193,5 @@ def _git_steps(path: Path) -> list[str]:
     files = [path, *(root / name for name in ("AGENTS.md", ".gitignore", INCLUDE))]
     names = [os.path.relpath(file) for file in files]
     words = ("ls-files", "-omz", "--exclude-standard", "--")
-    changed = names_in(in_folder(Path())(*words, *names))
-    names = [name for name in names if name in changed]
-    return [f"git add {shlex.join(names)} && git commit -m plan"] if names else []
+    changed = sorted(names_in(in_folder(Path())(*words, *names)))
+    return [f"git add {shlex.join(changed)} && git commit -m plan"] if changed else []

@@ -7,7 +7,6 @@ import json
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -116,16 +115,11 @@ PROJECTS: dict[str, tuple[Files, str, str]] = {
     "nothing": ("README.md", "", ""),
     "tests alone": ("tests/test_a.py", f"{VENV} pytest", PYTEST),
     "unittest": ({"test_a.py": UNIT}, "", "python3 -m unittest discover"),
-    "unittest in a folder": ({"tests/test_a.py": UNIT}, "", "python3 -m unittest discover -s tests"),
     "unittest and pytest": ({"test_a.py": UNIT, "test_b.py": "import pytest"}, f"{VENV} pytest", PYTEST),
     "a package": ({"pyproject.toml": PROJECT, "tests/test_a.py": ""}, f"{VENV} -e . pytest", PYTEST),
-    "an extra for tests": ({"pyproject.toml": f'{PROJECT}optional-dependencies.tests = ["freezegun"]\noptional-dependencies.docs = []\n', "test_a.py": ""}, f"{VENV} -e '.[tests]' pytest", PYTEST),
-    "extras of tox": ({"pyproject.toml": f"{PROJECT}{EXTRA}socks = []\nhttp2 = []\ndocs = []\n", "tox.ini": "[testenv]\ndeps = pytest\nextras =\n  socks\n  http2\n"}, f"{VENV} -e '.[socks,http2]' pytest", PYTEST),
-    "an extra of CI": ({"pyproject.toml": f"{PROJECT}{EXTRA}ci = []\ndocs = []\n", CI: 'run: pip install -e ".[ci,docs]"; pytest\n', "test_a.py": ""}, f"{VENV} -e '.[ci]' pytest", PYTEST),
     "groups": ({"pyproject.toml": f'{GROUP}docs = ["sphinx"]\ntests = ["pytest"]\n'}, f"{GROUPS} --group tests pytest", PYTEST),
-    "setup.py": ({"setup.py": 'setup(extras_require={"dev": ["pytest"], "x": []})'}, f"{VENV} -e '.[dev]' pytest", PYTEST),
-    "setup.cfg": ({"setup.cfg": "[options]\n[options.extras_require]\ntests =\n  pytest\n[tool:pytest]\ntestpaths =\n  a\n"}, f"{VENV} -e '.[tests]' pytest", PYTEST),
-    "requirements": ({"requirements.txt": "flask\npytest\n", "tests/test_a.py": ""}, f"{VENV} -r requirements.txt", PYTEST),
+    "setup.py": ({"setup.py": "setup()", "test_a.py": ""}, f"{VENV} -e . pytest", PYTEST),
+    "an extra": ({"pyproject.toml": f"{PROJECT}optional-dependencies.tests = []\noptional-dependencies.docs = []\n", "test_a.py": ""}, f"{VENV} -e '.[tests]' pytest", PYTEST),
     "a pyproject that is broken": ({"pyproject.toml": "[tool.pytest"}, f"{VENV} pytest", PYTEST),
     "uv": (UV | {"pyproject.toml": f'{PROJECT}{EXTRA}dev = ["x"]\n{GROUP}docs = ["x"]\ntest = ["pytest"]\n'}, "uv sync --locked --group test --extra dev", "uv run python -m pytest -q"),
     "uv, a workspace": (UV | {"pyproject.toml": "[tool.pytest]\n[tool.uv.workspace]\n"}, "uv sync --locked --all-packages", "uv run python -m pytest -q"),
@@ -133,41 +127,29 @@ PROJECTS: dict[str, tuple[Files, str, str]] = {
     "pipenv": ({"pyproject.toml": f'{PROJECT}{EXTRA}dev = ["x"]\n{GROUP}test = ["pytest"]\n', "Pipfile.lock": "{}"}, "pipenv sync --dev", "pipenv run python -m pytest -q"),
     "a lock file whose tool is missing": ("pdm.lock test_a.py", "", ""),
     "django": ({"manage.py": "", "requirements.txt": "django\n"}, f"{VENV} -r requirements.txt", ".venv/bin/python manage.py test"),
+    "a Makefile with check alone": ({"Makefile": "check: build\n\t./run\n"}, "", "make check"),
     "pre-commit": (".pre-commit-config.yaml go.mod", "", "pre-commit run --all-files; go test ./..."),
-    "pre-commit that CI runs": ({".pre-commit-config.yaml": "", CI: "- uses: j178/prek-action"}, "", "pre-commit run --all-files"),
     "pre-commit that CI does not run": ({".pre-commit-config.yaml": "", CI: "go test"}, "", ""),
-    "pre-commit, another Python": ({".pre-commit-config.yaml": "language_version: python3.99"}, "", ""),
     "npm": (scripts(build="vite build", typecheck="tsc --noEmit", lint="eslint .", test="vitest run"), "npm ci", "npm run typecheck; npm run lint; npm test"),
     "npm, what CI runs": (scripts(typecheck="tsc", lint="eslint .", test="vitest run") | {CI: "strategy: [lint]\nrun: npm run type-check\n"}, "npm ci", "npm run lint; npm test"),
     "npm, workspaces": ({"package.json": '{"workspaces": ["a"]}', **NPM}, "npm ci", ""),
     "npm, no lock": ({"package.json": package()}, "npm install --no-package-lock", "npm test"),
-    "npm, no dependencies": ({"package.json": '{"scripts": {"test": "node a.js"}}'}, "", "npm test"),
     "npm, a test that never ends": (scripts(test="jest --watch"), "npm ci", ""),
-    "npm, scripts of scripts": (scripts(check="npm run lint && npm test", test="npm run lint && npm run unit", lint="eslint .", unit="vitest run"), "npm ci", "npm run lint; npm run unit"),
-    "npm, a test of programs": (scripts(test="npx eslint . && tsc && node a.js"), "npm ci", "npx eslint .; npx tsc; node a.js"),
-    "npm, publint before a build": (scripts(lint="eslint . && publint"), "npm ci", "npx eslint ."),
-    "npm, a test that builds": (scripts(test="rimraf build && vitest run"), "npm ci", "npx vitest run"),
-    "npm, a test with one before": (scripts(pretest="tsc", test="eslint . && vitest run"), "npm ci", "npm test"),
-    "npm, a test for the shell": (scripts(test="cd a && vitest run", lint="eslint . | cat && tsc"), "npm ci", "npm run lint; npm test"),
-    "pnpm": ({"package.json": package("pnpm eslint . && pnpm vitest run"), "pnpm-lock.yaml": ""}, "pnpm install --frozen-lockfile", "pnpm exec eslint .; pnpm exec vitest run"),
-    "pnpm, no dependencies at the top": ({"package.json": "{}", "pnpm-lock.yaml": "", "pnpm-workspace.yaml": ""}, "pnpm install --frozen-lockfile", ""),
+    "npm, several programs": (scripts(test="cd a && vitest run", lint="eslint . && tsc"), "npm ci", "npm run lint; npm test"),
+    "pnpm": ({"package.json": package(), "pnpm-lock.yaml": ""}, "pnpm install --frozen-lockfile", "pnpm test"),
     "pnpm, no lock": ({"package.json": package(packageManager="pnpm@9.1.0")}, "", ""),
     "yarn": ({"package.json": package(), "yarn.lock": "__metadata:\n  version: 8\n"}, "yarn install --immutable", "yarn run test"),
     "bun": ({"package.json": package(), "bun.lock": ""}, "bun install --frozen-lockfile", "bun run test"),
     "package.json with odd scripts": ({"package.json": '{"scripts": ["x"], "dependencies": []}'}, "", ""),
     "rust and a Makefile": ({"Cargo.toml": "[package]", "Makefile": "test:\n\tcargo test\nlint:\n\tcargo clippy\n"}, "", "cargo test; make lint"),
     "go": ("go.mod .golangci.yml", "", "go test ./...; golangci-lint run"),
-    "go, a linter that CI does not run": ({"go.mod": "", ".golangci.yml": "", CI: "run: go test"}, "", "go test ./..."),
-    "gradle": ("gradlew build.gradle.kts", "", "./gradlew check"),
     "maven": ("pom.xml", "", "mvn -q verify"),
-    "dotnet": ("shop.sln shop.csproj", "", "dotnet test"),
     "elixir": ({"mix.exs": 'defp deps do\n[{:jason, "~> 1.4"}]\n'}, "mix deps.get", "mix test"),
     "ruby": ({".rspec": "--require x\n", "Gemfile": "gem 'x'\n", "Rakefile": ""}, BUNDLE, "bundle exec rspec"),
     "cmake": ({"CMakeLists.txt": "enable_testing()\n"}, "", "cmake -B build; cmake --build build; ctest --test-dir build"),
     "deno, swift": ("deno.json Package.swift", "", "swift test; deno test"),
     "a Makefile": ({"Makefile": "lint test: x\n\ttrue\ncheck: test\n"}, "", "make lint; make test"),
-    "a Makefile with check alone": ({"Makefile": "check: build\n\t./run\n"}, "", "make check"),
-    "two languages": ({"requirements.txt": "pytest\n", "package.json": package(), **NPM, "go.mod": ""}, f"{VENV} -r requirements.txt && npm ci", f"{PYTEST}; npm test; go test ./..."),
+    "two languages": ({"requirements.txt": "pytest\n", "requirements-dev.txt": "", "tests/test_a.py": "", "package.json": package(), **NPM, "go.mod": ""}, f"{VENV} -r requirements-dev.txt -r requirements.txt pytest && npm ci", f"{PYTEST}; npm test; go test ./..."),
 }  # fmt: skip
 
 
@@ -212,11 +194,10 @@ JUNIT = {"package.json": package("jest", devDependencies={"jest-junit": "17"}), 
 REPORTS: dict[str, tuple[dict[str, str], str, list[str]]] = {
     "pytest": ({"test_a.py": ""}, "", [f"{PYTEST} --continue-on-collection-errors --junitxml=$RALPH_RESULTS"]),
     "vitest": (scripts(test="TZ=UTC vitest run src"), "", [f"npm test -- {VITEST}"]),
-    "vitest, one of two": (scripts(test="eslint . && vitest run"), "", ["npx eslint .", f"npx vitest run {VITEST}"]),
-    "vitest before something": (scripts(test="vitest run; echo done"), "", ["npm test"]),
+    "vitest before something": (scripts(test="vitest run && tsc"), "", ["npm test"]),
     "jest": (JUNIT, "", [JEST]),
     "mocha": (scripts(test="nyc mocha test/"), "", ["npm test -- --reporter xunit --reporter-option output=$RALPH_RESULTS"]),
-    "node": (scripts(test="node --import tsx --test 'a/*.ts' && tsc"), "", [f"node --import tsx {NODE} 'a/*.ts'", "npx tsc"]),
+    "node": (scripts(test="node --test"), "", [f"node {NODE}"]),
     "nextest": (CARGO, "cargo-nextest", [NEXTEST, "cargo test --doc"]),
     "go, a tool": ({"go.mod": "tool (\n\tx\n\tgotest.tools/gotestsum\n)\n"}, "", [f"go tool {GOTESTSUM}"]),
     "gotestsum": ({"go.mod": "module x\n"}, "gotestsum", [GOTESTSUM]),
@@ -245,19 +226,13 @@ MISE = ["mise.toml", ".mise.toml", "**/mise/**", ".mise/**"]
 
 # What a setup depends on; nothing, where it runs code of the project.
 DEPENDS: dict[str, tuple[dict[str, str], list[str]]] = {
-    "npm, husky": (scripts(prepare="husky install || true"), LOCK),
     # Trust is home's to give, and no setup's
     "npm, beside mise": ({".mise/config.toml": "", "package.json": package(), **NPM}, [*MISE, *LOCK]),
-    "npm, beside direnv": ({".envrc": "", "package.json": package(), **NPM}, [".envrc", *LOCK]),
     "npm, a generator": (scripts(prepare="husky && npm run build"), []),
-    "npm, of a member": ({"package.json": package(), "a/package.json": scripts(install="gen")["package.json"], **NPM}, []),
-    "npm, an addon": ({"package.json": package(), "binding.gyp": '{"target_name": "x"}', **NPM}, []),
     "pip, an editable install": ({"pyproject.toml": f'{PROJECT}dynamic = ["version"]\n[tool.hatch.build.hooks.vcs]\n'}, PIP),
     "pip, an extension in C": ({"setup.py": "setup(ext_modules=[])"}, []),
-    "pip, a generator": ({"pyproject.toml": f"{PROJECT}[tool.hatch.build.hooks.custom]\n"}, []),
     "uv": (UV, ["uv.lock", "uv.toml", ".python-version", "pyproject.toml"]),
     "php": ({"composer.json": '{"require": {}}'}, ["composer.json", "composer.lock"]),
-    "php, scripts": ({"composer.json": '{"require": {}, "scripts": {"post-autoload-dump": "x"}}'}, []),
     "two, one of them with scripts": ({"requirements.txt": "flask\n", **scripts(prepare="tsc")}, []),
 }  # fmt: skip
 
@@ -275,10 +250,6 @@ PROTECTED: dict[str, tuple[str, list[str]]] = {
     "nothing": ("a.txt", []),
     "pytest": ("tests/test_a.py", ["tests/**", *PYTEST_FILES]),
     "tests beside the code": ("src/a.test.ts src/b.spec.tsx", ["*.test.*", "*.spec.*"]),
-    "tests of packages": ("packages/a/tests/a.js packages/b/test/b.js", ["**/tests/**", "**/test/**"]),
-    "a test at the top": ("test.js index.test-d.ts", ["test.*", "*.test-d.*"]),
-    "tests of go": ("a_test.go go.sum", ["*_test.*"]),
-    "apps of django": ("manage.py shop/tests.py", ["**/tests.py"]),
     "before it is there": ("Cargo.toml", [".cargo/config*"]),
     "CI": (".github/workflows/ci.yml .husky/pre-commit", [".github/**", ".husky/**"]),
 }  # fmt: skip
@@ -307,18 +278,6 @@ def test_odd_files_are_no_project(tmp_path: Path, name: str, odd: str) -> None:
         path.symlink_to("nowhere")
     project = Project(tmp_path)
     assert (project.checks(""), project.setup) == ([], None)
-
-
-def test_it_looks_where_it_is_run(tmp_path: Path, only: Path) -> None:
-    files = {"packages/ui/package.json": package(), "packages/ui/e2e/a.js": "", "web/package.json": package(), "web/package-lock.json": "{}", "a b/Package.swift": ""}  # fmt: skip
-    root = lay(tmp_path / "repo", {"package.json": '{"workspaces": ["packages/*"]}', **NPM, **files})  # fmt: skip
-    member, web, swift = (Project(root, name) for name in ("packages/ui", "web", "a b"))
-    assert found(member)[:2] == ("npm ci", ["cd packages/ui && npm test"])
-    assert "packages/ui/e2e/**" in member.protect
-    assert found(web)[0] == "cd web && npm ci"
-    assert web.setup["when"] == [*LOCK[:4], "web/patches/**"]
-    assert found(web)[2] == [f"cd web && npm test -- {VITEST}"]
-    assert found(swift)[1] == ["cd 'a b' && swift test"]
 
 
 # ---------------------------------------------------------------- what it writes
@@ -463,7 +422,7 @@ def test_local_settings_are_named_for_the_checkouts(repo: Repo) -> None:
     lines = init(repo)
     said = f"wrote .worktreeinclude: agents and checks get copies of {', '.join(names)}"
     assert said in lines
-    assert "add prd.json AGENTS.md .gitignore .worktreeinclude &&" in lines[-1]
+    assert "add .gitignore .worktreeinclude AGENTS.md prd.json &&" in lines[-1]
     assert repo.read(".worktreeinclude").splitlines() == names
     repo.write(".worktreeinclude", "# mine\n.env*\n.claude/\n.codex/\n")
     init(repo)
@@ -508,14 +467,3 @@ def test_next_for_a_plan_elsewhere(repo: Repo) -> None:
     assert run in said(repo, "--prd", "plans/a b.json")[0]
     words = shlex.split(run)[1:]
     assert repo.ralph(*words, "--agent", repo.agent("P('x').touch()")).returncode == 0
-
-
-def test_in_a_subfolder_no_second_plan_is_made_by_mistake(repo: Repo) -> None:
-    init(repo)
-    (repo.path / "sub").mkdir()
-    words = [sys.executable, "-m", "ralph", "init"]
-    done = subprocess.run(words, cwd=repo.path / "sub", env=repo.env, capture_output=True, text=True)  # fmt: skip
-    assert done.returncode == 2 and f"is {repo.path}/prd.json: " in done.stderr
-    asked_for = done.stderr.rpartition(": ")[2].split()
-    subprocess.run([*words, *asked_for], cwd=repo.path / "sub", env=repo.env, check=True)  # fmt: skip
-    assert (repo.path / "sub/prd.json").exists()
