@@ -9,24 +9,23 @@ import shlex
 import shutil
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from _ralph import text
-from _ralph.agents import registry, running
+from _ralph.agents import registry
 from _ralph.agents.cli import Agent
 from _ralph.checks.view import View
 from _ralph.commands import init
 from _ralph.errors import Exit, RalphError, Stop, StopNow, translate
 from _ralph.files import resource
-from _ralph.git.git import freeze_settings, in_folder
+from _ralph.git.git import freeze_settings
 from _ralph.loop.loop import Loop
-from _ralph.loop.opening import Opening, trial
+from _ralph.loop.opening import trial
+from _ralph.loop.roles import run_role
 from _ralph.loop.start import made, notes, requirements
-from _ralph.model import AgentResult, Finding, Findings, Outcome, Plan
+from _ralph.model import AgentResult, Finding, Findings, Outcome, Plan, Share
 from _ralph.process.process import Command, Control, run_process
 from _ralph.show.live import Terminal
 from _ralph.state import layout, limits, lock, prd, summary
@@ -118,18 +117,14 @@ def _look(options: Options, control: Control) -> Loop:
 
 def _parts(loop: Loop, try_agents: bool) -> dict[str, Callable[[], Findings]]:
     """What is looked at, in order."""
-    parts: dict[str, Callable[[], Findings]] = {"tasks": lambda: _tasks(loop)}
-    parts |= requirements(loop)
-    parts |= {
+    return {
+        "tasks": lambda: _tasks(loop),
+        **requirements(loop),
         "agents": lambda: _agents(loop),
         "limits": lambda: _limits(loop),
-        "settings": lambda: _settings(loop),
-        "disk": lambda: _disk(loop),
-        "checks": lambda: _checks(loop),
+        "machine": lambda: _machine(loop),
+        "checks": lambda: _checks(loop, try_agents),
     }
-    if try_agents:
-        parts["probe"] = lambda: _probe(loop)
-    return parts
 
 
 def _caught(part: Callable[[], Findings]) -> Findings:
@@ -162,9 +157,6 @@ def _tasks(loop: Loop) -> Findings:
     if bare:
         advice = "any change passes them, so add one to each"
         yield "warning", f"no check of their own: {text.few(bare)}; {advice}"
-    if loop.places.keep and plan.setup and not plan.setup.when:
-        anew = "setup has no `when`, so the clean room is made anew for each candidate"
-        yield "warning", f"`keep` has no effect: {anew}"
 
 
 def _limits(loop: Loop) -> Findings:
@@ -178,43 +170,33 @@ def _limits(loop: Loop) -> Findings:
         yield "error" if stop.exit == Exit.PERSON else "warning", stop.reason
 
 
-def _settings(loop: Loop) -> Findings:
-    """Files that checks may need and no checkout has."""
+def _machine(loop: Loop) -> Findings:
+    """Files that checks may need and no checkout has; room on the disk."""
     ignored = init.local_settings(loop.paths.root)
     if ignored:
-        unseen = (
-            f"git ignores {text.few(ignored)}, so agents and checks do not see them"
-        )
-        advice = f"name in {init.INCLUDE} what they need"
-        yield "warning", f"{unseen}; {advice}"
-
-
-def _disk(loop: Loop) -> Findings:
-    free = shutil.disk_usage(loop.paths.root).free / 1e9
-    if free < 1:
-        advice = "make room, a run stops when the disk is full"
-        yield "warning", f"{free:.1f} GB free; {advice}"
-    else:
-        yield "ok", f"{free:.1f} GB free"
+        unseen = f"git ignores {text.few(ignored)}, so no checkout has them"
+        yield "warning", f"{unseen}; name in {init.INCLUDE} what they need"
     loop.log.require_file()
-    for folder in (loop.paths.root, loop.paths.prd.parent):
-        if not os.access(folder, os.W_OK):
-            yield "error", f"{folder} is read-only, and ralph must write there"
+    free = shutil.disk_usage(loop.paths.root).free / 1e9
+    yield "warning" if free < 1 else "ok", f"{free:.1f} GB are free"
 
 
-def _checks(loop: Loop) -> Findings:
-    """Setup, every check and the commit hooks, as a run does them at its start."""
+def _checks(loop: Loop, try_agents: bool) -> Findings:
+    """One turn of each agent, if that is asked for; then setup, every check and the
+    commit hooks, as a run does them at its start."""
     holder = layout.running(loop.paths)
     if holder:  # they would disturb it
         who = f"`ralph {holder.what}` is at work here (pid {holder.pid})"
         ends = "`ralph stop` ends a loop"
-        yield "warning", f"{who}, so setup and checks were not run; {ends}"
+        yield "warning", f"{who}, so nothing was run; {ends}"
         return
-    yield "trying", "setup and every check, as a run would; that can take minutes"
+    yield "trying", "setup and every check, as a run would"
     loop.places.view = View()
     with lock.alone(loop.paths, "doctor") as loop.run_id:
         layout.note_plan(loop.paths)
         freeze_settings(loop.git, loop.paths.private)
+        if try_agents:
+            yield from _probe(loop)
         with trial(loop, loop.plan) as tried:
             yield from tried.checks()  # what follows needs a room that is set up
             green = "; setup is green there" if loop.plan.setup else ""
@@ -222,14 +204,10 @@ def _checks(loop: Loop) -> Findings:
             for step in (tried.guarded, tried.own, tried.messages, tried.commits):
                 yield from _caught(step)
             yield from notes(tried.no_proofs(), "warning")
-            yield "now", _counted(tried)
-
-
-def _counted(tried: Opening) -> str:
-    """How many checks are green, and which are red."""
-    red = [result.name for result in tried.found if not result.ok]
-    said = f"{text.count(len(tried.found) - len(red), 'check')} green"
-    return f"{said}, {len(red)} red: {text.few(red)}" if red else said
+            red = [result.name for result in tried.found if not result.ok]
+            green = text.count(len(tried.found) - len(red), "check")
+            words = f", {len(red)} red: {text.few(red)}" if red else ""
+            yield "now", f"{green} green{words}"
 
 
 # ---------------------------------------------------------------- agents
@@ -237,8 +215,7 @@ def _counted(tried: Opening) -> str:
 
 def _team(loop: Loop) -> list[Agent]:
     """Every agent that the tasks may need, and the judge."""
-    first = loop.agents.commands()[0]
-    return loop.agents.needed or [loop.agents.named(first)]
+    return loop.agents.needed or [loop.agents.named(loop.agents.commands()[0])]
 
 
 def _agents(loop: Loop) -> Findings:
@@ -247,31 +224,22 @@ def _agents(loop: Loop) -> Findings:
     with contextlib.suppress(RalphError):
         team = _team(loop)
     for agent in team:
-        names = [Path(word).name for word in agent.words]
-        named = [name for name in names if name in loop.agents.clis]
-        if agent.name == "plain" and named:
-            sees = "ralph sees the exit status alone, no limit and no cost"
-            first = (
-                f"{named[0]} is not its first word (`env NAME=VALUE` may precede it)"
-            )
-            yield "warning", f"of {agent.command} {sees}: {first}"
         program = shutil.which(agent.program)
         if loop.places.here and program:
-            yield "ok", f"{agent.command} at {program}{_version(loop, agent)}"
+            version = _version(loop, agent) if agent.cli.version else "any version"
+            yield "ok", f"{agent.command} at {program}, {version}"
         yield _permissions(loop, agent)
 
 
 def _version(loop: Loop, agent: Agent) -> str:
-    if not agent.cli.version:
-        return ""
+    """What it says of its version, in no more than a moment."""
     words = shlex.join([agent.program, *agent.cli.version.split()[1:]])
     # Behind a pipe of its own: what it leaves running cannot hold ours.
     command = f"{words} < /dev/null 2> /dev/null | head -n 1"
     argv = [sys.executable, "-P", "-c", _TEE, command]
     asked = Command(argv, loop.paths.root, os.environ, _PATIENCE)
     said = run_process(asked, loop.control)
-    version = said.tail.strip() if said.exit == 0 else ""
-    return ", " + text.one_line(version or "no version", 60)
+    return text.one_line(said.tail, 60) or "no version"
 
 
 def _permissions(loop: Loop, agent: Agent) -> Finding:
@@ -293,40 +261,22 @@ def _permissions(loop: Loop, agent: Agent) -> Finding:
 def _probe(loop: Loop) -> Findings:
     """One turn of each agent with nothing but HOME and PATH, as cron starts it."""
     path = registry.agent_env(loop.paths.root).get("PATH", os.defpath)
-    env = {"HOME": os.path.expanduser("~"), "PATH": path}
+    place = loop.places.of_role(loop.branch.beginning())
+    env = {
+        "HOME": os.path.expanduser("~"),
+        "PATH": path,
+        "RALPH_TASK_ID": "probe",
+        "RALPH_ATTEMPT": "0",
+        "RALPH_RUN_ID": "doctor",
+        "RALPH_HANDOFF": str(place.root / ".ralph-handoff.md"),
+    }
+    prompt = resource("templates/probe.md").read_text("utf-8")
     for agent in _team(loop):
-        if not loop.places.here or shutil.which(agent.program):
-            yield _probed(agent, _turn(loop, agent, env))
-
-
-def _turn(loop: Loop, agent: Agent, env: Mapping[str, str]) -> AgentResult:
-    """One turn of an agent, in an empty repository."""
-    loop.paths.places.mkdir(parents=True, exist_ok=True, mode=0o700)
-    level = "read" if "read" in agent.cli.permissions else agent.permissions
-    with tempfile.TemporaryDirectory(
-        prefix="ralph-probe-", dir=loop.paths.places
-    ) as name:
-        folder = Path(name).resolve()
-        in_folder(folder)("init", "-q")
-        names = {
-            "RALPH_TASK_ID": "probe",
-            "RALPH_ATTEMPT": "0",
-            "RALPH_RUN_ID": "doctor",
-            "RALPH_HANDOFF": str(folder / "handoff.md"),
-        }
-        with loop.places.inside(folder) as wrap:
-            given = running.Assignment(
-                prompt=resource("templates/probe.md").read_text("utf-8"),
-                log=lambda ending: folder / f"probe{ending}",
-                cwd=folder,
-                env={**env, **names},
-                timeout=_TURN,
-                idle=_TURN,
-                wrap=wrap,
-                here=loop.places.here,
-            )
-            agent = replace(agent, permissions=level)
-            return running.run_agent(agent, given, loop.control)
+        level = "read" if "read" in agent.cli.permissions else agent.permissions
+        agent = replace(agent, permissions=level)
+        share = Share(seconds=_TURN)
+        turn = run_role(loop, agent, prompt, "probe", env, share, place.root)
+        yield _probed(agent, turn)
 
 
 def _probed(agent: Agent, result: AgentResult) -> Finding:
@@ -339,9 +289,8 @@ def _probed(agent: Agent, result: AgentResult) -> Finding:
         return "ok", said
     if result.outcome is Outcome.LIMITED:
         return "warning", f"{who}, is limited: {result.reason}; a run waits until then"
-    advice = "log it in as this user, or fix what it says, then try again"
-    for key in agent.cli.keys:
-        if key in os.environ:
-            advice = f"write {key}=... above ralph's line in your crontab"
-            break
+    advice = (
+        "log it in as this user; cron has only the keys that stand above ralph's line, "
+        "as NAME=value"
+    )
     return "error", f"{who}: {result.reason or result.outcome}; {advice}"

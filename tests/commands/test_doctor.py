@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.conftest import Repo, sample
-from tests.scripts import own
+from tests.scripts import cost, own, plan, speaker
 
 OWN = {"checks": ["test -f T1.txt"]}
 WORKS = "P(f'{task}.txt').touch()"
@@ -51,13 +48,11 @@ TROUBLES: dict[str, tuple[str, list[str], str]] = {
     "a plan with no check": ('echo \'{"tasks": [{"id": "A", "title": "a"}]}\' > prd.json', [], "no checks"),
     "notes that are noise": ("head -c 100000 /dev/urandom > progress.txt", [], ""),
     "notes that are a folder": ("mkdir progress.txt", [], "not a regular file"),
-    "notes that are a pipe": ("mkfifo progress.txt", [], "not a regular file"),
     "an edited file": ("echo more >> a.txt", [], ""),
     "no commit": ("rm -rf .git; git init -q; git config user.name x; git config user.email x", [], "no commit yet"),
     "nobody's name": ("git config --unset user.name; git config user.useConfigOnly true", [], "user.name"),
     "a merge": ("git rev-parse HEAD > .git/MERGE_HEAD", [], ""),
     "no such agent": ("", ["--agent", "no-such-agent"], "not on PATH"),
-    "an agent with a quote": ("", ["--agent", "it's"], "cannot be split"),
     "no such judge": ("", ["--judge", "no-such-judge"], "not on PATH"),
     "a check that cannot run": ("", ["--check", "no-such-program --x"], "is not found there"),
 }  # fmt: skip
@@ -77,7 +72,7 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(
     wrong = errors(done)
     assert len(wrong) == bool(said), done.stdout
     assert said in "".join(wrong)
-    for part in ("disk: ", *([] if "--agent" in words else ["agents: "])):
+    for part in ("machine: ", *([] if "--agent" in words else ["agents: "])):
         assert any(line.startswith(part) for _, line in found(done)), part
     assert ("\nevery night: " in done.stdout) == (not said)
     assert "notes" in name or not (repo.path / "progress.txt").exists()
@@ -93,83 +88,46 @@ def test_without_a_repository_there_is_nothing_to_look_at(
     repo.plan(OWN)
     subprocess.run(["sh", "-ec", prepare], cwd=repo.path, check=True)
     done = repo.ralph("doctor", "-v", "--agent", "true")
-    assert (
-        done.returncode == 2
-        and said in done.stderr
-        and done.stdout == ""
-        and "Traceback" not in done.stderr
-    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr and "Traceback" not in done.stderr
 
 
-def test_without_git_home_or_a_known_user_it_says_so(repo: Repo) -> None:
+def test_without_git_it_says_so(repo: Repo) -> None:
     repo.plan(OWN)
-    fake = repo.outside / "bin"
-    fake.mkdir()
-    for name in ("sh", "test", "python3"):
-        (fake / name).symlink_to(shutil.which(name) or name)
-    done = repo.ralph("doctor", "-v", "--agent", repo.agent(WORKS), PATH=str(fake))
+    done = repo.ralph("doctor", "-v", "--agent", "true", PATH=str(repo.outside))
     assert done.returncode == 2 and "git is not installed" in done.stderr
-    doctor = f"{sys.executable} -m ralph doctor --agent true"
-    nobody = ["unshare", "--user", "--map-user=54321", *doctor.split()]
-    env = {
-        key: value
-        for key, value in repo.env.items()
-        if key not in ("HOME", "XDG_STATE_HOME")
-    }
-    done = subprocess.run(
-        nobody, cwd=repo.path, env=env, capture_output=True, text=True, timeout=60
-    )
-    if "unshare" in done.stderr:
-        pytest.skip("needs user namespaces")
-    assert done.returncode == 2 and "set HOME or XDG_STATE_HOME" in done.stderr
 
 
 def test_a_check_that_was_begun_ends_with_doctor(repo: Repo) -> None:
-    repo.plan(
-        {"checks": [f"touch {repo.outside}/begun; (setsid sleep 600 &); sleep 600"]}
-    )
-    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-        (repo.outside / "begun").unlink(missing_ok=True)
-        process = repo.start("doctor", "-v", "--agent", repo.agent(WORKS))
-        repo.wait_for("../begun")
-        process.send_signal(number)
-        said, _ = process.communicate(timeout=20)
-        assert process.returncode == code and "error" not in said
-        assert repo.gone_within(3)
+    begun = f"touch {repo.outside}/begun; (setsid sleep 600 &); sleep 600"
+    repo.plan({"checks": [begun]})
+    process = repo.start("doctor", "-v", "--agent", "true")
+    repo.wait_for("../begun")
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=20)
+    assert process.returncode == 130 and "error" not in said
+    assert repo.gone_within(3)
 
 
 def test_a_closed_pipe_is_no_trouble(repo: Repo) -> None:
     repo.plan(OWN)
     line = f"{sys.executable} -m ralph doctor --agent true | head -n 1"
-    done = subprocess.run(
-        line,
-        shell=True,
-        cwd=repo.path,
-        env=repo.env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.stderr == "" and done.stdout.startswith(("warning", "trying"))
+    words = ["sh", "-c", line]
+    done = subprocess.run(words, cwd=repo.path, env=repo.env, capture_output=True)
+    assert done.stderr == b"" and done.stdout.startswith((b"warning", b"trying"))
 
 
 # Keys of the plan, its one task, and what is told of it.
 TOLD: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
     "green": ({}, {"checks": ["true"]}, "warning", "checks: own checks are green already, so they prove nothing: T1"),
-    "some are green": ({}, {"checks": ["test -f T1.txt", "true"]}, "", "prove nothing"),
     "passed and green": ({}, {"checks": ["true"], "passes": True}, "", "prove nothing"),
     "no check of its own": ({"checks": ["true"]}, {}, "warning", "tasks: no check of their own: T1"),
     "open questions": ({"openQuestions": ["Why?"]}, OWN, "warning", "tasks: 1 open question, the first: Why?"),
-    "keep for nothing": ({"setup": "true", "keep": ["target/"]}, OWN, "warning", "`keep` has no effect: setup has no `when`"),
-    "keep": ({"setup": {"run": "true", "when": ["a.txt"]}, "keep": ["target/"]}, OWN, "", "`keep` has no effect"),
     "protect for nothing": ({"protect": ["no/such/**"]}, OWN, "warning", "`protect` has patterns that match no file: no/such/**"),
     "a setup that fails": ({"setup": "echo begin; seq 5000; echo 'ERESOLVE no'; exit 7"}, OWN, "error", "checks: setup failed with exit 7"),
-    "a setup": ({"setup": "true"}, OWN, "ok", "setup is green there"),
     "a spent budget": ({"budget": {"usd": 0}}, OWN, "error", "budget"),
     "its own agent": ({"agents": {"sh": {"argv": ["sh", "-c", "x"], "permissions": {"edit": []}}}, "agent": "sh"}, OWN, "warning", "the plan itself defines it; read what it runs: sh -c x"),
-    "no first word": ({"agents": {"sh": {"argv": ["sh"], "permissions": {"edit": []}}}, "agent": "nice sh"}, OWN, "warning", "of nice sh ralph sees the exit status alone, no limit and no cost: sh is not its first word"),
     "a branch that HEAD has": ({}, {"checks": ["test -f a.txt"]}, "ok", "green now"),
-    "behind env": ({"agents": {"sh": {"argv": ["sh"], "permissions": {"edit": []}}}, "agent": "env X=1 sh"}, OWN, "", "ralph sees the exit status"),
 }  # fmt: skip
 
 
@@ -219,59 +177,44 @@ def test_setup_and_checks_run_in_the_room(repo: Repo) -> None:
 
 
 def test_a_loop_at_work_is_not_disturbed(repo: Repo) -> None:
-    seen, out = repo.outside / "seen", str(repo.outside)
-    repo.plan(
-        {"checks": [f"echo check >> {seen}; test -f T1.txt"]},
-        setup=f"echo setup >> {seen}",
-    )
-    agent = f"P({out!r}, 'on').touch()\nwhile not P({out!r}, 'go').exists(): time.sleep(0.05)\nP(f'{{task}}.txt').touch()"
-    process = repo.start("run", "--agent", repo.agent(agent))
+    seen = repo.outside / "seen"
+    checks = [f"echo check >> {seen}; test -f T1.txt"]
+    repo.plan({"checks": checks}, setup=f"echo setup >> {seen}")
+    waits = "(OUT / 'on').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.05)\n"
+    process = repo.start("run", "--agent", repo.agent(waits + WORKS))
     repo.wait_for("../on")
     before = seen.read_text()
     done = repo.ralph("doctor", "-v", "--agent", "true")
-    assert says(
-        done,
-        "warning",
-        f"`ralph run` is at work here (pid {process.pid}), so setup and checks were not run",
-    )
-    assert seen.read_text() == before
-    (repo.outside / "go").touch()
+    busy = f"`ralph run` is at work here (pid {process.pid}), so nothing was run"
+    assert says(done, "warning", busy) and seen.read_text() == before
+    repo.write("../go", "")
     assert process.wait(30) == 0 and repo.passed() == ["T1"]
 
 
 def test_nobody_else_works_in_the_places_meanwhile(repo: Repo) -> None:
-    waits = f"touch {repo.outside}/on; while ! test -f {repo.outside}/go; do sleep 0.05; done; false"
+    out = repo.outside
+    waits = f"touch {out}/on; while ! test -f {out}/go; do sleep 0.05; done; false"
     repo.plan({"checks": [waits]})
     process = repo.start("doctor", "-v", "--agent", "true")
     repo.wait_for("../on")
     code, _, err = repo.run("true")
-    assert (
-        code == 75
-        and f"`ralph doctor` is at work on this plan (pid {process.pid}" in err
-    )
+    busy = f"`ralph doctor` is at work on this plan (pid {process.pid}"
+    assert code == 75 and busy in err
     assert "no run yet" in repo.ralph("status").stdout, "it is no loop"
-    assert says(
-        repo.ralph("doctor", "-v", "--agent", "true"),
-        "warning",
-        "`ralph doctor` is at work here",
-    )
-    (repo.outside / "go").touch()
+    repo.write("../go", "")
     assert process.wait(30) == 0
     assert "set here and not there: RALPH_RUN_ID" not in process.communicate()[0]
 
 
 def test_what_a_cut_off_run_left_is_there_for_the_next(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]})
-    agent = repo.agent(
-        f"P('T1.txt').touch(); P({str(repo.outside)!r}, 'on').touch(); time.sleep(60)"
-    )
+    repo.plan(OWN)
+    agent = repo.agent(f"{WORKS}; (OUT / 'on').touch(); time.sleep(60)")
     process = repo.start("run", "--agent", agent)
     repo.wait_for("../on")
     process.kill()
     process.wait(5)
     assert repo.gone_within(10)
     assert not errors(repo.ralph("doctor", "-v", "--agent", "true"))
-    assert (repo.workspace / "T1.txt").exists()
     assert repo.run(repo.agent("sys.exit(1)"))[0] == 0
     assert repo.verdicts() == ["T1 passed"], "no agent was paid for again"
 
@@ -320,70 +263,45 @@ def test_a_key_that_is_billed_wants_a_bound(
 
 
 def test_what_is_used_of_the_limits_and_a_budget_that_is_spent(repo: Repo) -> None:
-    event = '{"type": "result", "is_error": false, "total_cost_usd": 0.5}'
-    row = {"like": "claude", "argv": ["mine"], "permissions": {"edit": []}}
-    repo.tool("mine", f"echo '{event}'")
-    plan: dict[str, Any] = {
-        "agents": {"mine": row},
-        "agent": "mine",
-        "limits": {"attempts": 9},
-    }
-    repo.plan({"checks": ["false"]}, budget={"usd": 1}, **plan)
-    assert repo.ralph("run", "--max-iterations", "1").returncode == 3
-    told = repo.ralph("doctor", "-v", "--max-usd", "5", "--max-hours", "2")
+    agent = speaker(repo, f"print({cost(0.5)!r})")
+    plan(repo, {"checks": ["false"]}, budget={"usd": 1}, limits={"attempts": 9})
+    assert repo.run(agent, "--max-iterations", "1")[0] == 3
+    words = ["--agent", agent, "--max-usd", "5", "--max-hours", "2"]
     line = "limits: a run: $0.00 of $5.00, 0 of 50 iterations, 0 s of 2 h 0 min; the plan: $0.50 of $1.00"
-    assert says(told, "ok", line)
-    done = repo.ralph("run", "--max-usd", "0.5")
+    assert says(repo.ralph("doctor", "-v", *words), "ok", line)
+    done = repo.ralph("run", "--agent", agent, "--max-usd", "0.5")
     way = (
         "the plan's budget in dollars is spent; to go on, raise budget.usd in prd.json"
     )
     assert done.returncode == 4 and way in done.stdout
-    assert (told := repo.ralph("doctor", "-v")).returncode == 2 and says(
-        told, "error", f"limits: {way}"
-    )
+    told = repo.ralph("doctor", "-v", "--agent", agent)
+    assert says(told, "error", f"limits: {way}")
     assert says(told, "ok", "the plan: $1.00 of $1.00")
-    repo.plan({"checks": ["false"]}, budget={"usd": 2}, **plan)
-    assert repo.ralph("run", "--max-iterations", "1").returncode == 3
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        "--task NO-SUCH",
-        "--until 25:00",
-        "--max-hours 0",
-        "--max-hours 90m",
-        "--max-hours x",
-        "--max-hours inf",
-        "--max-usd nan",
-    ],
+    "words", ["--task NO-SUCH", "--until 25:00", "--max-hours 90m", "--max-usd nan"]
 )
 def test_what_a_run_refuses_doctor_refuses_and_no_branch_is_made(
     repo: Repo, words: str
 ) -> None:
     repo.plan(OWN)
-    refused = repo.ralph("run", "--agent", repo.agent(WORKS), *words.split())
-    assert refused.returncode == 2 and "Traceback" not in refused.stderr
+    for command in ("run", "doctor"):
+        done = repo.ralph(command, "--agent", "true", *words.split())
+        assert done.returncode == 2 and "Traceback" not in done.stderr
     assert repo.git("for-each-ref", "--format=%(refname:short)") == "main\n"
-    assert repo.ralph("doctor", "-v", "--agent", "true", *words.split()).returncode == 2
 
 
-VERSIONS = {
-    "says it": ("echo 1.2.3", ", 1.2.3"),
-    "reads stdin": ("cat > /dev/null; echo 1.2.3", ", 1.2.3"),
-    "hangs": ("exec sleep 100", ", no version"),
-    "leaves a daemon": ("echo 1.2.3; sleep 100 &", ", 1.2.3"),
-}
-
-
-@pytest.mark.parametrize("name", VERSIONS)
-def test_a_version_is_asked_with_a_deadline(repo: Repo, name: str) -> None:
-    script, said = VERSIONS[name]
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [("echo 1.2.3; sleep 100 &", "1.2.3"), ("exec sleep 100", "no version")],
+)
+def test_a_version_is_asked_with_a_deadline(repo: Repo, script: str, said: str) -> None:
     repo.plan(own("T1"))
     repo.tool("claude", script)
-    soon = "from _ralph.commands import doctor; doctor._PATIENCE = 2.0"
+    soon = "from _ralph.commands import doctor; doctor._PATIENCE = 1.0"
     done = repo.ralph("doctor", "-v", "--full-permissions", first=soon)
-    assert f"claude at {repo.outside}/bin/claude{said}" in done.stdout, done.stderr
+    assert f"claude at {repo.outside}/bin/claude, {said}" in done.stdout, done.stderr
     assert repo.alive() == []
 
 
@@ -394,91 +312,60 @@ def test_a_probe_is_one_turn_in_cron_s_environment_that_leaves_nothing(
     repo: Repo,
 ) -> None:
     repo.plan(OWN)
-    seen_here = str(repo.outside / "seen")
-    agent = f"""
+    agent = repo.agent("""
         P("left").touch()
         subprocess.Popen(["sleep", "600"], start_new_session=True)
-        P({seen_here!r}).open("a").write(json.dumps(dict(cwd=os.getcwd(), env=dict(os.environ), git=P(".git").is_dir())))
-    """
-    before = repo.git("status", "--porcelain", "-uall")
-    done = repo.ralph(
-        "doctor", "-v", "--agent", repo.agent(agent), "--probe", MY_KEY="secret"
-    )
+        (OUT / "seen").write_text(json.dumps([os.getcwd(), dict(os.environ)]))
+    """)
+    before = everything_at_home(repo)
+    done = repo.ralph("doctor", "-v", "--agent", agent, "--probe", MY_KEY="secret")
     assert says(done, "ok", "as cron starts it, answered")
-    seen = json.loads((repo.outside / "seen").read_text())
-    assert (
-        seen["git"]
-        and not Path(seen["cwd"]).exists()
-        and not (repo.path / "left").exists()
-    )
-    assert seen["env"]["HOME"] == repo.env["HOME"]
-    assert not {"MY_KEY", "PYTHONPATH", "XDG_STATE_HOME"} & seen["env"].keys()
-    assert repo.git("status", "--porcelain", "-uall") == before
-    time.sleep(0.1)
-    assert not [p for p in sleepers() if p == seen["cwd"]]
+    folder, env = json.loads(repo.read("../seen"))
+    assert folder == str(repo.places / "role") and env["HOME"] == repo.env["HOME"]
+    assert not {"MY_KEY", "PYTHONPATH", "XDG_STATE_HOME"} & env.keys()
+    assert everything_at_home(repo) == before and repo.alive() == []
 
 
-def sleepers() -> list[str]:
-    found = (process.info for process in psutil.process_iter(["cmdline", "cwd"]))
-    return [one["cwd"] for one in found if one["cmdline"] == ["sleep", "600"]]
-
-
-# What the agent prints and its exit status, the level and the words of the finding.
+# What the agent prints, and the level and the words of the finding.
 TURNS = {
-    "done": ('{"type":"result","is_error":false,"total_cost_usd":0.5}', 0, "ok", "s, $0.50"),
-    "limited": ('{"type":"result","is_error":true,"result":"too much","terminal_reason":"api_error"}', 1, "warning", "too much; a run waits"),
-    "unavailable": ('{"type":"result","is_error":true,"result":"refused","api_error_status":401}', 1, "error", "refused; log it in as this user"),
-    "failed": ('{"type":"result","is_error":true,"result":"oops"}', 0, "error", "oops"),
-    "mute": ("", 3, "error", "exit 3: no output; log it in"),
+    "done": ('{"type":"result","is_error":false,"total_cost_usd":0.5}', "ok", "s, $0.50"),
+    "limited": ('{"type":"result","is_error":true,"result":"too much","terminal_reason":"api_error"}', "warning", "too much; a run waits"),
+    "unavailable": ('{"type":"result","is_error":true,"result":"refused","api_error_status":401}', "error", "refused; log it in as this user"),
+    "mute": ("", "error", "exit 0: no output; log it in"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sample(TURNS, 2))
 def test_how_a_probe_ends(repo: Repo, name: str) -> None:
-    printed, status, level, words = TURNS[name]
+    printed, level, words = TURNS[name]
     permissions = {"edit": ["--edit"], "read": ["--read"]}
     argv = ["mine", "{permissions}", "{args}"]
     row = {"like": "claude", "argv": argv, "permissions": permissions}
     repo.tool(
-        "mine",
-        f"echo $* >> {repo.outside}/words\ncat > /dev/null; echo '{printed}'; exit {status}",
+        "mine", f"echo $* >> {repo.outside}/words; cat > /dev/null; echo '{printed}'"
     )
     repo.plan(OWN, agents={"mine": row}, agent="mine")
     done = repo.ralph("doctor", "-v", "--probe")
     assert says(done, level, words), done.stdout
-    assert (repo.outside / "words").read_text() == "--version\n--read\n"
+    assert repo.read("../words") == "--version\n--read\n"
 
 
 def test_an_example_plan_is_looked_at_as_it_stands(repo: Repo) -> None:
-    repo.write("tests/test_a.py", "def test_a(): pass\n")
     repo.write(".env", "SECRET=1")
     repo.write(".gitignore", ".ralph/\n.env\n")
     repo.commit("a project")
-    (repo.path / "prd.json").unlink(missing_ok=True)
-    program = "echo '#!/bin/sh' > .venv/bin/$name; chmod +x .venv/bin/$name"
-    repo.tool(
-        "python3", f"mkdir -p .venv/bin\nfor name in pip python; do {program}; done"
-    )  # no pytest of its own
     assert repo.ralph("init").returncode == 0
-    done = repo.ralph("doctor", "-v", "--agent", repo.agent("pass"))
+    done = repo.ralph("doctor", "-v", "--agent", "true")
     assert done.returncode == 2 and "has only the example" in done.stdout
-    assert (
-        "not protected" not in done.stdout
-        and "so agents and checks do not see them" not in done.stdout
-    )
+    assert "so no checkout has them" not in done.stdout
     (repo.path / ".worktreeinclude").unlink()
-    assert (
-        "git ignores .env, so agents and checks do not see them"
-        in repo.ralph("doctor", "-v").stdout
-    )
+    said = repo.ralph("doctor", "-v").stdout
+    assert "git ignores .env, so no checkout has them" in said
 
 
 def test_it_fits_on_a_screen_trouble_first(repo: Repo) -> None:
-    repo.plan(
-        {"checks": [f"test -f T{n}.txt" for n in range(40)]},
-        limits={"jobs": 2},
-        checks=["true", "false"],
-    )
+    own = [f"test -f T{n}.txt" for n in range(40)]
+    repo.plan({"checks": own}, limits={"jobs": 2}, checks=["true", "false"])
     done = repo.ralph("doctor", "--agent", "true")
     assert {level for level, _ in found(done)} == {"warning", "now"}
     assert len(done.stdout.splitlines()) < 24
