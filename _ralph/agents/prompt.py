@@ -61,9 +61,8 @@ class Briefing:
     tasks that other loops have now, `red_before` the commands of checks and
     `failing_before` the single tests that failed before the work, `parked` the commit
     of earlier work that is not in the workspace, `trusted` files that are protected
-    beside the plan's, as tools decide by them what is run, `setup_failed` what `setup` said if it
-    is red on the task's unfinished work alone, `conflict` what conflicts with what
-    landed meanwhile."""
+    beside the plan's, as tools decide by them what is run, `conflict` what
+    conflicts with what landed meanwhile."""
 
     plan: Plan
     task: Task
@@ -80,7 +79,6 @@ class Briefing:
     failing_before: Sequence[str] = ()
     clean_start: bool = False
     parked: str = ""
-    setup_failed: str = ""
     conflict: Conflict | None = None
 
 

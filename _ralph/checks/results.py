@@ -38,7 +38,6 @@ class _File:
     valid: str
     said: dict[str, dict[str, list[CheckResult]]] = field(default_factory=dict)
     own: dict[str, Own] = field(default_factory=dict)
-    accepted: list[str] = field(default_factory=list)
     built: str = ""
 
 
@@ -46,15 +45,14 @@ class _File:
 class Results:
     """The results of a run. They hold as long as `valid`, a digest of all that checks
     see beside a tree, is the same. `own` is what a task's own checks said before its
-    first attempt, by the task's key; `accepted` are messages that the commit hooks let
-    pass; `built` is the tree that the room holds as the plan's checks left it."""
+    first attempt, by the task's key; `built` is the tree that the room holds as the
+    plan's checks left it."""
 
     path: Path
     run: str  # its id
     valid: str
     tree_of: Callable[[str], str]  # the tree of a commit
     own: dict[str, Own] = field(default_factory=dict)
-    accepted: set[str] = field(default_factory=set)
     built: str = ""
     said: dict[str, _ByCheck] = field(default_factory=dict)  # by trees
 
@@ -71,7 +69,6 @@ class Results:
         results.own = found.own
         if found.valid == valid:
             results.said = found.said
-            results.accepted = set(found.accepted)
             results.built = found.built
         return results
 
@@ -79,8 +76,7 @@ class Results:
         """Replace the file, which no later run reads, so that it need not outlive a
         power cut. OSError leaves the old one as it was."""
         self._forget()
-        accepted = sorted(self.accepted)
-        content = _File(self.run, self.valid, self.said, self.own, accepted, self.built)
+        content = _File(self.run, self.valid, self.said, self.own, self.built)
         files.make_way(self.path)
         files.atomic_write(self.path, codec.dumped(content), durable=False)
 

@@ -11,22 +11,19 @@ from dataclasses import replace
 from _ralph import files, text
 from _ralph.agents.cli import Agent
 from _ralph.agents.prompt import compile_prompt
-from _ralph.checks import hooks
 from _ralph.checks.opening import require_agent
 from _ralph.checks.results import Own, Results
+from _ralph.checks.running import baseline
 from _ralph.errors import Stop
 from _ralph.git.merge import merge
-from _ralph.loop.before import is_last, own_checks, own_key, program_of, refused
-from _ralph.loop.branch import require_kept
 from _ralph.loop.final import final_check, finished, may_check
-from _ralph.loop.landing import block, restore_marks
+from _ralph.loop.landing import restore_marks
 from _ralph.loop.loop import Loop
-from _ralph.loop.opening import ensure_open, is_open
-from _ralph.loop.setup import when_setup_works
+from _ralph.loop.opening import cannot_run, ensure_open, is_open
 from _ralph.loop.stages import Begun
-from _ralph.model import Conflict, Share, Task, Verdict
+from _ralph.model import Check, Conflict, Share, Task, Verdict
 from _ralph.state import limits, prd
-from _ralph.state.history import NEVER, Unavailable
+from _ralph.state.history import NEVER
 from _ralph.state.layout import trim_logs
 from _ralph.state.limits import attempts_at, share_of
 from _ralph.state.records import AttemptBegan, Waited
@@ -54,9 +51,9 @@ def claim(loop: Loop, results: Results) -> Begun | None:
             heed_people(loop)
             stop = reason_to_stop(loop)
             task = None if stop else next_task(loop)
-        if task and ensure_open(loop, results, task):
-            continue  # that took a while
         if task:
+            if ensure_open(loop, results, task):
+                continue  # that took a while
             begun = begin(loop, task)
             prepared = prepare(loop, results, begun) if begun else None
             if prepared:
@@ -99,30 +96,19 @@ def heed_people(loop: Loop) -> None:
 
 
 def next_task(loop: Loop) -> Task | None:
-    """The first task that is ready, that nobody works on, and whose agent is available;
-    the one that this loop worked last comes first. None, too, if the others may need
-    the money that is left."""
+    """The first task that is ready, that nobody works on, and whose agent is available.
+    None, too, if the others may need the money that is left."""
     history = loop.history
-    under_way = loop.history.open_starts.values()
+    under_way = history.open_starts.values()
     if loop.trouble or share_of_budget(loop) is None:
         return None
     taken = {start.task for start in under_way}
     # Side by side, each of two conflicts would conflict with the other again.
     resolving = any(history.of(start).conflicted for start in under_way)
-    mine = []
-    others = []
     for task in waiting_tasks(loop):
-        known = history.of(task)
-        if not taken.isdisjoint((task.id, *task.depends_on)):
-            continue
-        if resolving and known.conflicted:
-            continue
-        if known.worker == loop.number and known.attempts:
-            mine.append(task)
-        else:
-            others.append(task)
-    for task in [*mine, *others]:
-        if not (back_at(loop, task) or is_tried(loop, loop.agents.agent(task))):
+        is_free = taken.isdisjoint((task.id, *task.depends_on))
+        waits = resolving and history.of(task).conflicted
+        if is_free and not waits and not back_at(loop, task):
             return task
     return None
 
@@ -153,17 +139,6 @@ def back_at(loop: Loop, task: Task) -> float:
     return max(map(loop.agents.back_at, needed(loop, task)))
 
 
-def is_tried(loop: Loop, agent: Agent) -> bool:
-    """Whether another loop tries an agent first that was not available before."""
-    unavailable = loop.history.this_run.away.get(agent.command, Unavailable())
-    if not unavailable.since:
-        return False
-    for start in loop.others_at_work:
-        if start.command == agent.command and start.time >= unavailable.since:
-            return True
-    return False
-
-
 def share_of_budget(loop: Loop) -> Share | None:
     """What another attempt may spend beside those under way; None if nothing is left
     for it."""
@@ -188,8 +163,7 @@ def begin(loop: Loop, task: Task) -> Begun | None:
     """Decide which agent works the next attempt at `task`, where it starts and what it
     may spend; write the `start` record. None if somebody was faster."""
     compile_prompt(loop.settings.prompt)
-    tip, recent = loop.branch.recent(loop.branch.ref)
-    require_kept(loop, tip)
+    tip, recent = loop.branch.recent(loop.tip())
     with loop.plan_locked():
         now = next_task(loop)
         share = share_of_budget(loop)
@@ -239,6 +213,11 @@ def begin(loop: Loop, task: Task) -> Begun | None:
     return begun
 
 
+def is_last(loop: Loop, begun: Begun) -> bool:
+    """Whether it is the task's last attempt, which starts clean."""
+    return 1 < begun.number >= attempts_at(loop.limits, begun.task)
+
+
 def with_unfinished_work(loop: Loop, begun: Begun) -> Begun:
     """The attempt, starting from what earlier ones at its task left, merged with the
     tip, with git's markers where that conflicts; clean in the last attempt, and if the
@@ -271,29 +250,19 @@ def with_unfinished_work(loop: Loop, begun: Begun) -> Begun:
 
 
 def prepare(loop: Loop, results: Results, begun: Begun) -> Begun | None:
-    """The attempt, with what is known to be red before its work: first it is learned
-    whether the commit hooks let ralph's message pass and, before the task's first
-    attempt in this run, what its own checks say. None for a task that cannot pass: it
-    is blocked, or set aside for this run."""
+    """The attempt, with what is known to be red before its work: before the task's
+    first attempt in this run its own checks run. None for a task that cannot pass: it
+    is set aside for this run."""
     task = begun.task
-    tip = begun.base
-
-    def learn() -> tuple[Verdict, str] | None:
-        said = hooks.message_for(loop.places, task, begun.iteration, begun.number)
-        why = refused(loop, results, task, said, tip)
-        if why:
-            return Verdict.FAILED, why
-        return own_checks(loop, results, begun, tip)
-
-    cannot = when_setup_works(loop, task.id, learn)
-    if cannot is not None:
-        set_aside(loop, begun, *cannot)
+    cannot = loop.when_setup_works(task.id, lambda: own_checks(loop, results, begun))
+    if cannot:
+        set_aside(loop, begun, cannot)
         return None
     red = []
     failing = []
     own = results.own.get(own_key(loop, task), Own())
     for check in program_of(loop, task):
-        known = results.newest(tip, check.command)
+        known = results.newest(begun.base, check.command)
         if (known and not known.ok) or own.green.get(check.command) is False:
             red.append(check.command)
         if known and known.tests and known.tests.failed:
@@ -301,27 +270,60 @@ def prepare(loop: Loop, results: Results, begun: Begun) -> Begun | None:
     return replace(begun, red=red, failing=failing)
 
 
-def set_aside(loop: Loop, begun: Begun, verdict: Verdict, reason: str) -> None:
-    """Close the start of a task for which no agent is paid: blocked where the verdict
-    is `failed`, else set aside for this run."""
-    blocked = reason if verdict is Verdict.FAILED else ""
+def program_of(loop: Loop, task: Task) -> list[Check]:
+    """The checks of a task: the plan's, then its own. A task that was set back once
+    must keep the own checks of all passed tasks, too."""
+    kept: list[Check] = []
+    if loop.history.of(task).set_back:
+        for other in loop.plan.tasks:
+            if other.passed:
+                kept += [check for check in other.checks if not check.once]
+    return loop.plan.checks_for(task, kept)
+
+
+def own_key(loop: Loop, task: Task) -> str:
+    """By what it is known what a task's own checks said before its work: anew after a
+    person opened the task again."""
+    return f"{task.key}\n{loop.history.of(task).reopened}"
+
+
+def own_checks(loop: Loop, results: Results, begun: Begun, tip: str = "") -> str:
+    """Run the task's own checks behind the plan's on the tip of the branch, unless that
+    is known. Why the task cannot pass, if one of them cannot start. SetupFailed if
+    `setup` is red."""
+    own = {check.command for check in begun.task.checks}
+    key = own_key(loop, begun.task)
+    if own <= results.own.get(key, Own()).green.keys():
+        return ""
+    program = loop.plan.checks_for(begun.task)
+    name = f"{begun.name}-before"
+    env = begun.variables(loop.paths)
+    tip = tip or begun.base
+    found = baseline(loop.places, results, tip, program, name, env)
+    green = {}
+    for result in found.checks:
+        if result.command in own:
+            if why := cannot_run(loop, begun.task, result):
+                return why
+            green[result.command] = result.ok
+    results.own[key] = Own(tip, green)
+    loop.view.lines(found.notices)
+    return ""
+
+
+def set_aside(loop: Loop, begun: Begun, reason: str) -> None:
+    """Close the start of a task for which no agent is paid in this run."""
     record = replace(
-        begun.ended(verdict, reason),
-        blocked=blocked,
+        begun.ended(Verdict.SET_ASIDE, reason),
         uncounted=True,
         base=begun.base if begun.left else "",
         left=begun.left,
         conflict=begun.conflict,
     )
-    headline = f"{begun.headline} | {'blocked' if blocked else 'set aside'}"
+    said = f"- reason: {text.one_line(reason, 500)}"
     with loop.plan_locked():
-        if blocked:
-            block(loop, begun.task, reason)
-        loop.write(record, headline, [f"- reason: {text.one_line(reason, 500)}"])
-    said = "blocked" if blocked else "set aside for this run"
-    loop.view.line(f"{begun.task.id}: {said}: {reason}", color="red")
-    if blocked:
-        loop.pending.append(("blocked", reason, begun.task.id))
+        loop.write(record, f"{begun.headline} | set aside", [said])
+    loop.view.line(f"{begun.task.id}: set aside for this run: {reason}", color="red")
 
 
 # ---------------------------------------------------------------- nothing to claim
@@ -380,19 +382,13 @@ def wait_for_agent(loop: Loop) -> bool:
 def wait_for_task(loop: Loop) -> None:
     """Wait until there may be a task to claim: the plan or the log changed, an agent is
     back, a person asked to stop, or the time is up. In no lock."""
-    if loop.has_told:
-        return
     if loop.trouble:
         loop.say_trouble()
 
-    def signatures() -> list[object]:
-        return [files.signature(path) for path in (loop.paths.prd, loop.paths.progress)]
-
     def is_over() -> bool:
         stop = loop.control.stop_now or loop.asked_to_stop()
-        return bool(stop) or signatures() != seen
+        return bool(stop) or loop.stamps != loop.seen
 
-    seen = signatures()
     now = time.time()
     end = max(loop.history.this_run.waited.until, now)
     if loop.others_at_work or loop.trouble:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from _ralph import text
 from _ralph.checks import hooks
@@ -13,7 +12,7 @@ from _ralph.checks.changed import changed_tests
 from _ralph.checks.elsewhere import remove_strays
 from _ralph.checks.evidence import Evidence, Question, gather
 from _ralph.checks.hooks import Hooked, Message
-from _ralph.checks.places import HOOKS, MESSAGE_HOOKS
+from _ralph.checks.places import HOOKS
 from _ralph.checks.results import Own, Results
 from _ralph.checks.room import Room
 from _ralph.checks.running import Job, baseline, prefix_fails, results_of
@@ -21,30 +20,24 @@ from _ralph.checks.verdict import Case, Decision, after_judge, decide, kept_away
 from _ralph.errors import SetupFailed
 from _ralph.git.litter import ignored_since
 from _ralph.git.merge import merge, still_marked
-from _ralph.loop.before import own_checks, own_key, program_of, refused
-from _ralph.loop.branch import tip_of
+from _ralph.loop.claim import own_checks, own_key, program_of
 from _ralph.loop.loop import Loop
 from _ralph.loop.roles import ask_judge
-from _ralph.loop.setup import when_setup_works
 from _ralph.loop.stages import Candidate, Examined, Worked
 from _ralph.model import Check, CheckResult, Verdict
 from _ralph.state.limits import attempts_at
 
-_MADE_OF = (*HOOKS, ".pre-commit-config.yaml")
-"""Names of files that commit hooks are made of."""
 KILLED = "its checks killed ralph twice"
 
 
 @dataclass
 class Gathered:
-    """The commit that the commit hooks make of a candidate, the evidence on it, lines
-    for a person about how that came to be, and why the hooks let no message of ralph's
-    pass."""
+    """The commit that the commit hooks make of a candidate, the evidence on it, and
+    lines for a person about how that came to be."""
 
     commit: str
     evidence: list[Evidence] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
-    refused: str = ""
 
 
 def make_candidate(loop: Loop, worked: Worked) -> Candidate:
@@ -52,7 +45,7 @@ def make_candidate(loop: Loop, worked: Worked) -> Candidate:
     they conflict, or where markers of an earlier conflict still stand."""
     begun = worked.begun
     branch = loop.branch
-    tip = tip_of(loop)
+    tip = loop.tip()
     if not worked.tree:
         return Candidate(worked, tip, tip)
     said = hooks.message_for(loop.places, begun.task, begun.iteration, begun.number)
@@ -106,16 +99,10 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
         tests = changed_tests(
             loop.git, candidate.tip, candidate.commit, worked.changed, commands
         )
-    for name in worked.changed:
-        if Path(name).name in _MADE_OF:
-            what = "which commit hooks are made of"
-            notices.append(f"the attempt changed {text.one_line(name)}, {what}")
-
     can_pass = candidate.changes_tree or kept_away(result) is None
     # what follows a path of this machine would be green here alone
     if can_pass and not worked.naming:
-        found = when_setup_works(
-            loop,
+        found = loop.when_setup_works(
             begun.task.id,
             lambda: gathered(loop, results, candidate, program, tests),
         )
@@ -147,7 +134,6 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
         result,
         checks=[one.result for one in found.evidence],
         tests=tests,
-        refused=found.refused,
         notices=[*notices, *decision.notices],
     )
     if not (examined.passed and loop.agents.judge):
@@ -172,7 +158,6 @@ def gathered(
     branch's own files, or the prefix starts nothing."""
     begun = candidate.worked.begun
     hooked = Hooked(candidate.commit)
-    refusal = ""
     # a recovered attempt does not know what was red before it
     own_checks(loop, results, begun, candidate.tip)
     if candidate.message and loop.places.has_hooks():
@@ -193,17 +178,11 @@ def gathered(
         why = prefix_fails(loop.places, room.path) if hooked.red else ""
         if why:
             raise SetupFailed(why)
-        if any(one.name in MESSAGE_HOOKS for one in hooked.red):
-            # no other attempt can mend what refuses it on the tip, too
-            said = candidate.message.said
-            results.accepted.discard(said)
-            refusal = refused(loop, results, begun.task, said, candidate.tip)
     found = Gathered(hooked.commit)
     if all(one.name in HOOKS for one in hooked.red):
         found = evidence_on(loop, results, candidate, hooked.commit, program, tests)
     found.notices = [*hooked.notices, *found.notices]
     found.evidence += [Evidence(one) for one in hooked.results]
-    found.refused = refusal
     return found
 
 

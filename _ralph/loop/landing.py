@@ -12,7 +12,6 @@ from _ralph import text
 from _ralph.checks.verdict import reason_to_block
 from _ralph.errors import Exit, NeedsPerson, Stop
 from _ralph.git.branch import AWAY, Moved
-from _ralph.loop.branch import tip_of
 from _ralph.loop.loop import Loop
 from _ralph.loop.stages import Examined
 from _ralph.model import (
@@ -43,7 +42,7 @@ def advance(loop: Loop, examined: Examined) -> bool:
     try:
         loop.branch.land(examined.commit, examined.candidate.tip, why)
     except Moved:
-        tip_of(loop)
+        loop.tip()
         return False
     return True
 
@@ -155,7 +154,7 @@ def why_blocked(
     return reason_to_block(
         decision.verdict,
         decision.reason,
-        never=examined.refused or examined.result.never,
+        never=examined.result.never,
         spent=own_limit,
         interruptions=interruptions,
         asks=question if question and history.question == question else "",

@@ -10,20 +10,22 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from _ralph import files
+from _ralph import files, text
 from _ralph.agents.team import Agents
 from _ralph.checks.places import Places
 from _ralph.checks.results import Results
 from _ralph.checks.running import valid_for
 from _ralph.checks.view import View
-from _ralph.errors import BadInput, Stop, StopNow
+from _ralph.errors import BadInput, NeedsPerson, SetupFailed, Stop, StopNow, TryLater
 from _ralph.git.branch import Branch
 from _ralph.git.git import Git
 from _ralph.model import Paths, Plan
 from _ralph.process.process import Command, Control, Ended, run_process
-from _ralph.state import edit, prd
+from _ralph.state import edit, limits, prd
 from _ralph.state.history import NEVER, History
 from _ralph.state.layout import new_log, stop_is_asked
 from _ralph.state.limits import Limits
@@ -32,8 +34,8 @@ from _ralph.state.options import Options
 from _ralph.state.records import AttemptBegan, Record, Waited
 from _ralph.state.settings import Settings
 from _ralph.state.summary import news, summarize
-from _ralph.text import last_line
 
+Found = TypeVar("Found")
 _NOTIFY_TIMEOUT = 30.0
 """Seconds that the command of --notify may take."""
 _PATIENCE = 2.0
@@ -65,7 +67,7 @@ class Loop:
     first_tip: str = ""  # where the branch was when it began
     trouble: str = ""  # why prd.json cannot be read now
     pending: list[tuple[str, str, str]] = field(default_factory=list)  # news to tell
-    has_told: bool = False  # on leaving the room: a person may have done something
+    seen: list[object] = field(default_factory=list)  # plan and log, when it read them
     is_opened: bool = False  # it has looked at what must be known before any work
     check_is_due: bool = False  # the run before was cut short of its final check
     last_stop: Stop | None = None  # what its last attempt means for the run
@@ -114,8 +116,14 @@ class Loop:
         starts = self.history.open_starts.values()
         return [start for start in starts if (start.worker or 1) != self.number]
 
+    @property
+    def stamps(self) -> list[object]:
+        """What changes with every write to the plan or the log."""
+        return [files.signature(path) for path in (self.paths.prd, self.paths.progress)]
+
     def read(self) -> None:
         """Read what others wrote into the log, and the plan if it changed."""
+        self.seen = self.stamps
         self.log.read()
         self.agents.history = self.history
         end = time.monotonic() + _PATIENCE
@@ -187,7 +195,6 @@ class Loop:
                 yield results
             finally:
                 results.save()
-        self.has_told = bool(self.pending and self.options.notify)
         while self.pending:
             self.notify(*self.pending.pop(0))
 
@@ -246,6 +253,47 @@ class Loop:
                 raise time_is_up()
             self.control.wait(1.0)
 
+    def when_setup_works(self, task: str, step: Callable[[], Found]) -> Found:
+        """What `step` returns. While it raises SetupFailed (a registry is away) that is
+        said, and it is tried again, later and later. TryLater where nobody wants to
+        wait; StopNow and Stop as for `stand_by`."""
+        tries = 0
+        while True:
+            try:
+                return step()
+            except SetupFailed as error:
+                if not self.settings.waits:
+                    raise TryLater(str(error)) from None
+                why = str(error)
+            until = time.time() + limits.BACKOFF[min(tries, len(limits.BACKOFF) - 1)]
+            tries += 1
+            when = text.clock(min(until, self.ends), time.time(), seconds=True)
+            self.view.doing(f"waiting to try again until {when}")
+            said = f"{why}; it is tried again, waiting until {when}"
+            self.stand_by(said, partial(is_past, until), task)
+
+    # ------------------------------------------------------------ ralph's branch
+
+    def tip(self) -> str:
+        """The commit that the branch is at now. NeedsPerson if it was deleted or
+        rewritten during the run: then it no longer contains what the run committed
+        last."""
+        branch = self.branch
+        tip = branch.tip()
+        last = self.history.this_run.commit or self.first_tip
+        if last != tip and not branch.contains(self.first_tip, last):
+            last = self.first_tip  # that was before the branch began again
+        if last in ("", tip) or (tip and branch.contains(last, tip)):
+            return tip
+        kept = branch.park(last, "verified")
+        what = "rewritten" if tip else "deleted"
+        raise NeedsPerson(
+            f"the branch {branch.name} was {what} during the run; its verified work is "
+            f"at {kept}; set the branch to where ralph should continue, then run it again"
+        )
+
+    # ------------------------------------------------------------ news
+
     def notify(self, event: str, reason: str, task: str = "") -> None:
         """Tell --notify's command of an event. Never under the plan's lock: it may call
         `ralph tell`, `retry` or `stop`."""
@@ -270,6 +318,11 @@ HOLDER = "room.holder"
 RESULTS = "results.json"
 """In the private folder: the number of the loop that is in the room, and what checks
 said in this run."""
+
+
+def is_past(at: float) -> bool:
+    """Whether a unix time is over."""
+    return time.time() >= at
 
 
 def time_is_up() -> Stop:
@@ -303,5 +356,5 @@ def notify(
     if done.ended is Ended.DEADLINE:
         view.warn(f"--notify did not end within {_NOTIFY_TIMEOUT:.0f} seconds")
     elif done.exit != 0:
-        why = last_line(done.tail)
+        why = text.last_line(done.tail)
         view.warn(f"--notify ended with exit {done.exit}: {why}")

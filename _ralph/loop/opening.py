@@ -4,22 +4,22 @@ hooks, and whether anything guards the run; then its `run` record. `ralph doctor
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from _ralph import files, text
 from _ralph.checks import guard, hooks
-from _ralph.checks.guard import Guard
+from _ralph.checks.guard import Guard, fault_of
 from _ralph.checks.opening import shared_python
+from _ralph.checks.places import MESSAGE_HOOKS, setup_failed
 from _ralph.checks.results import Results
 from _ralph.checks.room import Room
 from _ralph.checks.running import baseline, prefix_fails
 from _ralph.errors import BadInput, RalphError, SetupFailed, Stop, StopNow, TryLater
-from _ralph.loop.before import cannot_run, refused
-from _ralph.loop.branch import tip_of
 from _ralph.loop.loop import Loop
-from _ralph.loop.setup import when_setup_works
 from _ralph.model import Check, CheckResult, Findings, Plan, Task
 from _ralph.state.records import RunBegan
 
@@ -31,16 +31,17 @@ def is_open(loop: Loop) -> bool:
 
 def ensure_open(loop: Loop, results: Results, task: Task | None) -> bool:
     """Open the run if that is not done: whether it was done now. `task` is the one that
-    is tried first. RalphError or Stop where nothing could pass, before an agent is
-    paid. In the room."""
+    is worked first, if there is one. RalphError or Stop where nothing could pass,
+    before an agent is paid. In the room."""
     # A run that goes on after a kill has begun, and is not asked what guards it.
     begun = bool(loop.history.this_run.iterations or loop.history.open_starts)
     opened = is_open(loop)
     if loop.is_opened or (opened and (begun or not task)):
         loop.tell("opened")
         return False
-    tasks = [task] if task else []
-    opening = Opening(loop, results, tip_of(loop), tasks, waits=begun)
+    open_tasks = [one for one in loop.plan.tasks if not (one.passed or one.blocked)]
+    tasks = [task] if task and loop.options.task else open_tasks
+    opening = Opening(loop, results, loop.tip(), tasks, waits=begun)
     steps = opening.steps if task and not begun else [opening.checks]
     lines: list[str] = []
     refusal: RalphError | Stop | None = None
@@ -53,7 +54,7 @@ def ensure_open(loop: Loop, results: Results, task: Task | None) -> bool:
 
     try:
         for step in steps:
-            when_setup_works(loop, "", lambda: take(step))  # noqa: B023
+            loop.when_setup_works("", partial(take, step))
     except StopNow:
         raise
     except (RalphError, Stop) as error:
@@ -127,43 +128,36 @@ class Opening:
         or `setup` is red, or installs into a Python that all places share; TryLater
         where it was green on this very commit."""
         loop, places = self.loop, self.loop.places
+        plan, folder = loop.plan, loop.paths.room
         loop.view.doing("running checks")
+        wrong = ""
         if places.prefix:
-            room = Room.at(places, loop.paths.room)
+            room = Room.at(places, folder)
             room.hold(self.tip)
-            if why := prefix_fails(places, room.path):
-                raise BadInput(why)
-        if loop.plan.checks or loop.plan.setup:
-            yield from self.plan_s_checks()
-        unmade = places.missing_hook(loop.paths.room)
-        if unmade:
-            raise BadInput(unmade)
-
-    def plan_s_checks(self) -> Findings:
-        """Run them, after setup."""
-        loop, places = self.loop, self.loop.places
-        try:
-            found = guard.guards_at(places, loop.branch, self.results, self.tip)
-        except SetupFailed as error:
-            if self.waits:
-                raise
-            raise self.red_setup(error) from None
-        self.guards, happened = found
-        led = ""
-        if loop.plan.setup:
-            led = shared_python(places, loop.plan, loop.paths.room)
-        if led:
-            raise BadInput(led)
+            wrong = prefix_fails(places, room.path)
+        notices: list[str] = []
+        if (plan.checks or plan.setup) and not wrong:
+            try:
+                found = guard.guards_at(places, loop.branch, self.results, self.tip)
+            except SetupFailed as error:
+                if self.waits:
+                    raise
+                if self.was_green:
+                    raise TryLater(f"{error}; {WAS_GREEN}") from None
+                raise BadInput(str(error)) from None
+            self.guards = found[0]
+            notices = found[1].notices
+        if plan.setup and not wrong:
+            wrong = shared_python(places, plan, folder)
+        if wrong:
+            raise BadInput(wrong)
         for one in self.guards:
             yield from self.finding(one)
-        for notice in happened.notices:
+        for notice in notices:
             yield "note", notice
-
-    def red_setup(self, error: SetupFailed) -> RalphError:
-        """The error for a `setup` that is red before any work."""
-        if self.was_green:
-            return TryLater(f"{error}; {WAS_GREEN}")
-        return BadInput(str(error))
+        unmade = places.missing_hook(folder)
+        if unmade:
+            raise BadInput(unmade)
 
     @property
     def was_green(self) -> bool:
@@ -221,13 +215,22 @@ class Opening:
     def messages(self) -> Findings:
         """BadInput where the commit hooks refuse the message of a task's next
         attempt."""
+        places = self.loop.places
+        if not places.has_hooks(MESSAGE_HOOKS):
+            return []
         history = self.loop.history
+        room = Room.at(places, self.loop.paths.room)
+        self.results.room_changes()
+        if setup := room.prepare(self.tip, "message"):
+            raise SetupFailed(setup_failed(setup))
+        tried: set[str] = set()
         for task in self.tasks:
             number = history.of(task).attempts + 1
-            iteration = history.iteration + 1
-            said = hooks.message_for(self.loop.places, task, iteration, number)
-            why = refused(self.loop, self.results, task, said, self.tip)
-            if why:
+            said = hooks.message_for(places, task, history.iteration + 1, number)
+            if said in tried:
+                continue
+            tried.add(said)
+            if why := hooks.refused_message(places, room, task, said):
                 raise BadInput(why)
         return []
 
@@ -286,6 +289,16 @@ class Opening:
             return []
         why = "own checks are green already, so they prove nothing"
         return [f"{why}: {text.few(ids)}"]
+
+
+def cannot_run(loop: Loop, task: Task, result: CheckResult) -> str:
+    """Why a task's own check cannot run here, if it is red for a reason of the place.
+    What the task's words name beside its checks it may be to make."""
+    lacks = None if result.ok else fault_of(loop.places, result)
+    said = {key: value for key, value in task.raw.items() if key != "checks"}
+    if lacks is None or lacks.is_named_in(json.dumps(said, ensure_ascii=False)):
+        return ""
+    return f"check {result.name} cannot run here: {lacks.sentence}"
 
 
 @contextmanager

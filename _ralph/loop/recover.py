@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from _ralph.errors import Exit
-from _ralph.loop.branch import tip_of
 from _ralph.loop.claim import RANDOM, id_of_task, set_aside, with_unfinished_work
 from _ralph.loop.examine import KILLED
 from _ralph.loop.landing import mark_passed, restore_marks
@@ -24,7 +23,7 @@ def recover(loop: Loop) -> list[Worked]:
     no longer run, and looks for what plan and log lost."""
     loop.read()
     found = []
-    landed = loop.branch.landed(tip_of(loop))
+    landed = loop.branch.landed(loop.tip())
     by_person = stopped_by_person(loop)
     if loop.number == 1:
         note_lost(loop, landed)
@@ -38,7 +37,7 @@ def recover(loop: Loop) -> list[Worked]:
         deaths = loop.deaths if begun.worker == loop.number else 0
         worked = collect_again(loop, begun)
         if worked is None and deaths > 1:
-            set_aside(loop, begun, Verdict.SET_ASIDE, KILLED)
+            set_aside(loop, begun, KILLED)
             continue
         if worked is None:
             close(loop, begun)

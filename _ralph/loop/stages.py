@@ -144,7 +144,6 @@ class Examined:
     checks: Sequence[CheckResult] = ()
     tests: Sequence[str] = ()  # those that it changed
     judgement: Judgement | None = None
-    refused: str = ""  # why commit hooks let no message of ralph's pass
     notices: Sequence[str] = ()
 
     @property

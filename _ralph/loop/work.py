@@ -15,19 +15,13 @@ from _ralph.errors import SetupFailed, StopNow
 from _ralph.git.checkout import Checkout, remove_lock, remove_unusable
 from _ralph.git.litter import leads_nowhere, litter
 from _ralph.git.notes import Start, note_start, noted_start
-from _ralph.git.snapshot import (
-    settle,
-    snapshot,
-    with_work,
-    work,
-)
+from _ralph.git.snapshot import settle, snapshot, with_work, work
 from _ralph.git.throwaway import copy_state
-from _ralph.loop.before import is_last, program_of
+from _ralph.loop.claim import is_last, program_of
 from _ralph.loop.loop import Loop
 from _ralph.loop.roles import cut_off, run_role
-from _ralph.loop.setup import when_setup_works
 from _ralph.loop.stages import Begun, Worked
-from _ralph.model import AgentResult, CheckResult, Share, Task
+from _ralph.model import AgentResult, Share, Task
 from _ralph.state.limits import attempts_at
 
 _LAST_WORDS = 1 << 16
@@ -51,7 +45,6 @@ class Ready:
     place: Checkout
     start: Start  # the tree that was checked out, and the snapshot of what stands there
     copies: Mapping[str, bytes]  # of ralph's own files
-    red_setup: CheckResult | None = None  # on the task's unfinished work alone
 
 
 def first_snapshot(loop: Loop, begun: Begun) -> Ready:
@@ -64,18 +57,18 @@ def first_snapshot(loop: Loop, begun: Begun) -> Ready:
         tree = loop.places.restored(begun.base, begun.left, begun.task.allow)[0]
     loop.view.doing("preparing the workspace")
 
-    def check_out() -> CheckResult | None:
-        red = prepare_workspace(loop.places, place, tree, begun.base, begun.name)
+    def check_out() -> None:
+        head, name = begun.base, begun.name
+        red = prepare_workspace(loop.places, place, tree, head, name)
         if red is None:
-            return None
-        name = f"{begun.name}-tip"
-        if tree == base or prepare_workspace(
-            loop.places, place, base, begun.base, name
-        ):
+            return
+        tip = f"{name}-tip"
+        if tree == base or prepare_workspace(loop.places, place, base, head, tip):
             raise SetupFailed(setup_failed(red))
-        return prepare_workspace(loop.places, place, tree, begun.base, begun.name)
+        # The unfinished work is what makes it red, so its agent starts all the same.
+        prepare_workspace(loop.places, place, tree, head, name)
 
-    red = when_setup_works(loop, begun.task.id, check_out)
+    loop.when_setup_works(begun.task.id, check_out)
     if loop.control.stop_now:
         raise StopNow
     copies = copy_state(place)
@@ -85,7 +78,7 @@ def first_snapshot(loop: Loop, begun: Begun) -> Ready:
     if {start.tree, start.snapshot} != {base}:
         loop.branch.pin("attempt", start.tree, start.snapshot, loop=begun.worker)
     note_start(place, start)
-    return Ready(place, start, copies, red)
+    return Ready(place, start, copies)
 
 
 def run_agent(loop: Loop, begun: Begun, ready: Ready) -> Ended:
@@ -93,7 +86,7 @@ def run_agent(loop: Loop, begun: Begun, ready: Ready) -> Ended:
     is noted. StopNow if ralph must stop."""
     env = loop.places.env(ready.place.root) | begun.variables(loop.paths)
     env["RALPH_RESULTS"] = str(loop.paths.results(begun.worker))
-    prompt = prompt_for(loop, begun, ready.red_setup)
+    prompt = prompt_for(loop, begun)
     began = time.time()
     most = attempts_at(loop.limits, begun.task)
     loop.view.doing(f"attempt {begun.number} of {most}")
@@ -116,9 +109,6 @@ def second_snapshot(
     place = ready.place
     start = ready.start
     notices = [*begun.notices, *ended.result.notices]
-    if ready.red_setup:
-        what = f"setup {ready.red_setup.outcome} in the workspace"
-        notices.append(f"{what}, on the task's unfinished work")
     if not place.exists:
         place.open()
         gone = "the workspace was removed or replaced; all work in it is lost"
@@ -218,9 +208,8 @@ def collect_again(loop: Loop, begun: Begun) -> Worked | None:
 # ---------------------------------------------------------------- the prompt
 
 
-def prompt_for(loop: Loop, begun: Begun, red_setup: CheckResult | None = None) -> str:
-    """The prompt of this attempt; `red_setup` is what `setup` said, if it is red on the
-    task's work."""
+def prompt_for(loop: Loop, begun: Begun) -> str:
+    """The prompt of this attempt."""
     task = begun.task
     history = loop.history.of(begun.task)
     checks = program_of(loop, task)
@@ -241,7 +230,6 @@ def prompt_for(loop: Loop, begun: Begun, red_setup: CheckResult | None = None) -
         clean_start=begun.clean or not begun.left,
         red_before=begun.red,
         failing_before=begun.failing,
-        setup_failed=red_setup.tail if red_setup else "",
         parked=loop.branch.commit_at(begun.earlier or last_parked),
         conflict=begun.conflict,
     )

@@ -96,7 +96,6 @@ class TaskHistory(Spent):
     parked: str = ""
     left: str = ""  # the tree of unfinished work
     base: str = ""  # the commit that it is made on
-    worker: int = 0  # the loop that worked it last
     reopened: int = 0  # how often a person opened it again
     conflict: Conflict = field(default_factory=Conflict)  # what stands in it
     interrupted: int = 0  # how often in a row
@@ -278,7 +277,6 @@ class History(Spent):
             self.this_run.iterations += 1
         task = self.of(record)
         task.begun = True
-        task.worker = record.worker or 1
 
     def _verdict(self, record: records.AttemptEnded) -> None:
         start = self.open_starts.pop(record.iteration, None)

@@ -182,7 +182,6 @@ def told_by_path(bench: Bench) -> None:
     (lambda b: b.failed(notices=[]), [], ["What was noticed"]),
     (lambda b: setattr(b, "plan", replace(b.plan, setup=None)), ["checked in a fresh checkout."], ["made ready"]),
     (lambda b: b.failed(verdict="no-op"), ["add a test that proves it"], []),
-    (lambda b: b.says(setup_failed="no such lock"), ["`npm ci` fails on this task's unfinished work", "no such lock"], []),
     (lambda b: b.says(failing_before=["a::b: 1 != 2"]), ["each that passed must still pass:\n- a::b: 1 != 2\n"], []),
     (lambda b: b.failed(denials=["Write: a.md"]), ["These were denied; find another way:\n- `Write: a.md`"], []),
     (lambda b: b.failed(failure=None, restored=[], denials=[], notices=[], handoff={}), ["judged **failed**"], ["first failing check", "put back", "denied", "next step: look"]),

@@ -12,8 +12,8 @@ from tests.conftest import Repo
 from tests.scripts import LOOKS_OFTEN
 
 SOON = f"""{LOOKS_OFTEN}
-from _ralph.loop import setup
-setup.BACKOFF = (1.0, 2.0)
+from _ralph.state import limits
+limits.BACKOFF = (1.0, 2.0)
 """
 AWAY = "echo the registry is away; exit 3"
 IN_WORKSPACE = "case $PWD in */work-*) ! test -e {0}/away;; esac || {{ " + AWAY + "; }}"

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from _ralph.errors import Exit, NeedsPerson, Stop
-from _ralph.loop.branch import tip_of
 from _ralph.loop.claim import (
     begin,
     heed_people,
@@ -106,20 +105,6 @@ def test_the_next_task(
     assert (found.id if found else None) == wanted
 
 
-def test_a_loop_takes_first_what_it_worked_last(repo: Repo, opened: Opened) -> None:
-    repo.plan({}, {}, {}, checks=["true"])
-    loop = opened(number=2)
-    for worker, task in ((1, "T1"), (2, "T3")):
-        begins(loop, task, worker=worker)
-        ends(loop, task, Verdict.FAILED)
-    taken = []
-    for number in (1, 2, 3):
-        loop.number = number
-        found = next_task(loop)
-        taken.append(found.id if found else "")
-    assert taken == ["T1", "T3", "T1"]
-
-
 def test_one_task_with_a_conflict_is_worked_at_a_time(
     repo: Repo, opened: Opened
 ) -> None:
@@ -132,22 +117,6 @@ def test_one_task_with_a_conflict_is_worked_at_a_time(
     found = next_task(loop)
     assert found
     assert found.id == "T3"
-
-
-def test_an_agent_that_was_away_is_tried_by_one_loop_first(
-    repo: Repo, opened: Opened
-) -> None:
-    repo.plan({}, {}, checks=["true"], agent="sh")
-    loop = opened(number=2, limits={"jobs": 2})
-    begins(loop, "T1")
-    back = time.time() - 1
-    limited = {"reset": back, "command": "sh"}
-    ends(loop, "T1", Verdict.LIMITED, **limited)
-    assert next_task(loop)
-    begins(loop, "T1", worker=1, command="sh")
-    assert next_task(loop) is None
-    ends(loop, "T1", Verdict.FAILED, command="sh")
-    assert next_task(loop)
 
 
 def test_with_a_task_that_is_asked_for_no_other_is_worked(
@@ -431,12 +400,12 @@ def test_a_branch_that_loses_verified_work_needs_a_person_and_the_work_is_kept(
     landed = work_on(repo, base)
     loop.branch.land(landed, base, "ralph")
     loop.history.this_run.commit = landed
-    assert tip_of(loop) == landed
+    assert loop.tip() == landed
     if deed == "deleted":
         repo.git("branch", "-qD", loop.branch.name)
     else:
         repo.git("branch", "-qf", loop.branch.name, base)
     with pytest.raises(NeedsPerson, match=f"was {deed}"):
-        tip_of(loop)
+        loop.tip()
     words = ("for-each-ref", "--format=%(objectname)", "refs/ralph/parked")
     assert repo.git(*words).split() == [landed]

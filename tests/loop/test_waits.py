@@ -301,7 +301,7 @@ if not (OUT / 'was').exists():
     {LOSES[first]}
 P('T1.txt').touch()
 """
-    soon = f"{LOOKS_OFTEN}\nfrom _ralph.loop import setup\nsetup.BACKOFF = limits.BACKOFF = (0.5,)\n"
+    soon = f"{LOOKS_OFTEN}\nlimits.BACKOFF = (0.5,)\n"
     code, _, printed = repo.run(repo.agent(deeds), first=soon)
     assert code == 0, printed
     counted = ["T1 limited"] * 2 if first == "the agent" else []

@@ -152,7 +152,7 @@ MUTANTS: dict[str, Mutant] = {
         test_evidence.test_a_database_that_dies_in_the_night_blocks_nobody,
     ),
     "127 is red like any other": (
-        "_ralph.loop.before.fault_of",
+        "_ralph.loop.opening.fault_of",
         lambda *_: None,
         test_evidence.test_a_check_that_cannot_start_costs_no_agent,
     ),
