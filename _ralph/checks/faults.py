@@ -47,6 +47,7 @@ _NOTHING_TO_TEST = (
     r"(?:.* )?(?:Missing script: .*|Script not found .*|Command \"\w+\" not found\..*)",
     r"error: could not find `Cargo\.toml` in .*",
     r"(?:go: )?(?:go\.mod file not found|cannot find main module).*",
+    r"pattern \./\.\.\.: directory prefix .* does not contain main module.*",
     r"(?:go: warning: )?\"?\S+ matched no packages|no packages to test",
     r".*No test files? found.*|No tests found.*|.*No test modules found.*",
     r"There are no \.py\[i\] files in directory .*",

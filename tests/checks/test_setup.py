@@ -124,8 +124,8 @@ def test_red_on_a_candidate_alone_is_a_red_check(repo: Repo) -> None:
     assert (code, repo.verdicts()) == (0, ["T1 failed", "T1 passed"]), printed
     assert repo.records("verdict")[0]["checks"] == {setup: False}
     first, second = prompts(repo)
-    assert "broken lock file" not in first
-    assert "broken lock file" in second
+    assert "\nbroken lock file" not in first
+    assert "\nbroken lock file" in second
 
 
 @pytest.mark.parametrize("when", [["*.lock"], []])
