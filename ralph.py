@@ -221,14 +221,14 @@ def prompt(**given: Any) -> None:
 def plan(briefs: tuple[str, ...], force: bool, **given: Any) -> int:
     """Have an agent write the tasks from a brief, or from a list of tasks in any form.
 
-    BRIEF is a file, a folder, or - for stdin. The agent works read-only in its own
+    BRIEF is a file, or - for stdin. The agent works read-only in its own
     checkout. Then the checks run in the clean room, and must fail before the work.
     Exits with 4 while the plan has open questions. Once every task passes and HEAD has
     the work, begins the next feature.
 
     \b
     ralph plan brief.md --planner 'claude --model opus'
-    ralph plan specs/001-prices
+    ralph plan specs/001-prices/*.md
     gh issue list --label ready --json number,title,body,labels | ralph plan -
     """
     from _ralph.commands.plan import plan_from

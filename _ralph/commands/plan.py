@@ -4,12 +4,11 @@ tries them."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,8 +59,8 @@ TASK_KEYS = (
 
 
 def plan_from(named: Sequence[str], options: Options, force: bool) -> int:
-    """`ralph plan`: let an agent write the plan from these files, folders or standard
-    input; the exit status."""
+    """`ralph plan`: let an agent write the plan from these files or standard input; the
+    exit status."""
     brief = read_brief(named)
     layout.locate(options.prd)
     if not options.prd.exists() and not prd.plan_above(options.prd):
@@ -86,45 +85,26 @@ def plan_from(named: Sequence[str], options: Options, force: bool) -> int:
 
 
 def read_brief(named: Sequence[str]) -> dict[str, str]:
-    """The texts of these files, of the files in these folders but hidden ones, and of
-    standard input (`-`), by name. BadInput for what cannot be read, and if all of it is
-    empty or too large."""
+    """The texts of these files, and of standard input (`-`), by name. BadInput for what
+    cannot be read, and if all of it is empty or too large."""
     found: dict[str, str] = {}
     left = LARGEST
-    for name in _files(named):
+    for name in named:
         data = _read(name, left + 1)
         left -= len(data)
         if left < 0:
             most = f"the brief is larger than {LARGEST // 1024} KB at {name}"
-            next_part = "give it the part that comes next"
-            raise BadInput(
-                f"{most}, too much for one session of a planner; {next_part}"
-            )
+            raise BadInput(f"{most}, too much for one session; give it the next part")
         try:
             words = text.clean(data.decode("utf-8")).strip()
         except UnicodeDecodeError as error:
-            if name in named:
-                raise BadInput(f"{name}: byte {error.start} is not UTF-8") from None
-            continue  # such as a picture in a folder
+            raise BadInput(f"{name}: byte {error.start} is not UTF-8") from None
         if words:
             found[name] = words
     if not found:
         empty = f"the brief {text.few(named)} is empty"
         raise BadInput(f"{empty}; describe what to build, and why")
     return found
-
-
-def _files(named: Sequence[str]) -> Iterator[str]:
-    """The files, and what is in the folders."""
-    for name in named:
-        if not os.path.isdir(name):
-            yield name
-            continue
-        for path in sorted(Path(name).rglob("*")):
-            inside = path.relative_to(name).parts
-            hidden = any(part.startswith(".") for part in inside)
-            if path.is_file() and not hidden:
-                yield str(path)
 
 
 def _read(name: str, most: int) -> bytes:

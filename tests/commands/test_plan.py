@@ -1,45 +1,40 @@
-"""`ralph plan` and `ralph add`: new tasks, from a brief, a list that people have, or in
-a person's words, and nothing lost by them."""
+"""`ralph plan`: new tasks, from a brief or from a list that people have, and nothing lost
+by them."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from _ralph.commands.plan import LARGEST, read_brief
 from _ralph.errors import BadInput
-from _ralph.state import edit, prd
 from tests.commands.test_doctor import everything_at_home
 from tests.conftest import ROOT, Repo, sample
+from tests.scripts import ROW, cost
 
 TASKS: list[dict[str, Any]] = [
     {"id": "US-001", "title": "greet", "acceptanceCriteria": ["prints hello"], "checks": ["test -f hello"], "priority": 1},
     {"id": "US-002", "title": "by name", "acceptanceCriteria": ["prints the name"], "checks": ["test -f name"], "dependsOn": ["US-001"]},
 ]  # fmt: skip
-GOOD: dict[str, Any] = {
-    "questions": [],
-    "description": "It greets.",
-    "userStories": TASKS,
-}
-ASKS: dict[str, Any] = {
-    **GOOD,
-    "questions": [{"question": "In which language?", "proposal": "English"}],
-}
+GOOD: dict[str, Any] = {"questions": [], "description": "d", "userStories": TASKS}
+QUESTION = {"question": "In which language?", "proposal": "English"}
+ASKS: dict[str, Any] = {**GOOD, "questions": [QUESTION]}
+NAMES = "{'US-001': 'hello', 'US-002': 'name'}"
+"""The file that proves each task."""
 
 
 def says(*answers: object, then: str = "") -> str:
     """A planner that gives one answer a turn, the last one again and again."""
-    texts = [
-        answer if isinstance(answer, str) else f"I looked.\n{json.dumps(answer)}"
-        for answer in answers
-    ]
+    texts = []
+    for answer in answers:
+        is_text = isinstance(answer, str)
+        texts.append(answer if is_text else f"I looked.\n{json.dumps(answer)}")
     return (
         "n = OUT / 'turns'; n.open('a').write('x'); (OUT / 'asked').write_text(prompt)\n"
         f"answers = {texts!r}\n{then}\nprint(answers[min(n.stat().st_size, len(answers)) - 1])"
@@ -63,9 +58,14 @@ def planner(repo: Repo, script: str) -> str:
     return command
 
 
-def stories(repo: Repo) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(repo.read("prd.json"))["userStories"]
+def whole(repo: Repo) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(repo.read("prd.json"))
     return found
+
+
+def change(repo: Repo, **top: Any) -> None:
+    """Change the plan at its top level, as a person does."""
+    repo.write("prd.json", json.dumps({**whole(repo), **top}))
 
 
 # ---------------------------------------------------------------- plan
@@ -74,19 +74,12 @@ def stories(repo: Repo) -> list[dict[str, Any]]:
 def test_a_brief_becomes_a_plan_that_can_be_run(repo: Repo) -> None:
     done = plan(repo, says(GOOD))
     assert done.returncode == 0, done.stderr + done.stdout
-    assert stories(repo) == [{**task, "passes": False} for task in TASKS]
-    asked = (repo.outside / "asked").read_text()
+    assert whole(repo)["userStories"] == [{**task, "passes": False} for task in TASKS]
+    asked = repo.read("../asked")
     assert "A program that greets." in asked and "prd.json has no checks yet" in asked
-    for told in (
-        "US-002  by name",
-        "after US-001",
-        "proved by test -f name",
-        "ralph run",
-    ):
-        assert told in done.stdout
-    code, summary, printed = repo.run(
-        repo.agent("P({'US-001': 'hello', 'US-002': 'name'}[task]).touch()")
-    )
+    shown = ("US-002  by name", "after US-001", "proved by test -f name", "ralph run")
+    assert [words for words in shown if words not in done.stdout] == []
+    code, summary, printed = repo.run(repo.agent(f"P({NAMES}[task]).touch()"))
     assert (code, summary["passed"]) == (0, 2), printed
 
 
@@ -94,49 +87,40 @@ def test_open_questions_end_with_4_and_stand_in_the_plan(repo: Repo) -> None:
     done = plan(repo, says(ASKS))
     assert done.returncode == 4, done.stderr
     assert "1. In which language?\n   proposed, and planned so: English" in done.stdout
-    assert json.loads(repo.read("prd.json"))["openQuestions"] == ASKS["questions"]
-    answered = plan(
-        repo, says(GOOD), brief="It greets in Frisian."
-    )  # nothing was worked: no --force is needed
-    assert answered.returncode == 0 and "openQuestions" not in repo.read("prd.json")
+    assert whole(repo)["openQuestions"] == ASKS["questions"]
+    # nothing was worked: no --force is needed
+    answered = plan(repo, says(GOOD), brief="It greets in Frisian.")
+    assert answered.returncode == 0 and "openQuestions" not in whole(repo)
 
 
 def test_what_a_person_had_said_at_the_top_of_the_plan_stays(repo: Repo) -> None:
     repo.ralph("init")
-    own = {
-        "checks": ["true"],
-        "protect": ["a.txt"],
-        "agent": "mine",
-        "limits": {"iterations": 5},
-    }
-    repo.write("prd.json", json.dumps({**json.loads(repo.read("prd.json")), **own}))
-    evil = {"checks": ["rm -rf /"], "agents": {}, "agent": "sh", "setup": "evil", "limits": {"iterations": 99}}  # fmt: skip
-    sly = {**GOOD, **evil}
-    sly["userStories"] = [
-        {**TASKS[0], "passes": True, "agent": "evil", "blocked": "no", "status": "done"}
-    ]
-    done = plan(repo, says(sly))
+    own = {"checks": ["true"], "protect": ["a.txt"], "limits": {"iterations": 5}}
+    change(repo, **own)
+    evil = {"checks": ["rm -rf /"], "agent": "sh", "setup": "evil", "limits": {"iterations": 99}}  # fmt: skip
+    sly = {**TASKS[0], "passes": True, "agent": "evil", "blocked": "no"}
+    done = plan(repo, says({**GOOD, **evil, "userStories": [sly]}))
     assert done.returncode == 0, done.stderr
-    made = json.loads(repo.read("prd.json"))
+    made = whole(repo)
     assert {key: made[key] for key in own} == own
-    assert "setup" not in made and "evil" not in repo.read("prd.json")
+    assert "setup" not in made and "agent" not in made
     assert made["userStories"] == [{**TASKS[0], "passes": False}]
-    assert "- `true`" in (repo.outside / "asked").read_text()
+    assert "- `true`" in repo.read("../asked")
+
+
+def task(**changes: Any) -> dict[str, Any]:
+    return {**GOOD, "userStories": [{**TASKS[0], **changes}]}
 
 
 UNUSABLE: dict[str, tuple[object, str]] = {
     "no object": ("That is my plan.", "no JSON object with a list `userStories`"),
     "cut off": (json.dumps(GOOD)[:-1], "no JSON object"),
-    "no tasks": ({**GOOD, "userStories": []}, "empty list"),
     "texts": ({**GOOD, "userStories": ["greet"]}, "expected task objects"),
-    "no criteria": ({**GOOD, "userStories": [{"title": "x", "checks": ["true"]}]}, "no acceptanceCriteria"),
-    "no checks": ({**GOOD, "userStories": [{"title": "x", "acceptanceCriteria": ["y"]}]}, "has no checks"),
-    "a circle": ({**GOOD, "userStories": [{**TASKS[0], "dependsOn": ["US-001"]}]}, "circle"),
-    "unknown": ({**GOOD, "userStories": [{**TASKS[0], "dependsOn": ["US-9"]}]}, "no such task"),
-    "twice": ({**GOOD, "userStories": [TASKS[0], TASKS[0]]}, "two tasks have the id"),
-    "blank check": ({**GOOD, "userStories": [{**TASKS[0], "checks": [" "]}]}, "blank"),
-    "nonsense": ({**GOOD, "userStories": [{**TASKS[0], "priority": {}}]}, "priority"),
-}  # fmt: skip
+    "no criteria": (task(acceptanceCriteria=[]), "no acceptanceCriteria"),
+    "no checks": (task(checks=[]), "has no checks"),
+    "no plan": (task(dependsOn=["US-001"]), "circle"),
+    "not the schema's": (task(priority={}), "priority"),
+}
 
 
 @pytest.mark.parametrize("case", sample(UNUSABLE, 3))
@@ -146,22 +130,19 @@ def test_an_answer_that_cannot_be_used_is_told_the_planner_once(
     answer, wrong = UNUSABLE[case]
     done = plan(repo, says(answer, GOOD))
     assert done.returncode == 0, done.stderr
-    asked = (repo.outside / "asked").read_text()
+    asked = repo.read("../asked")
     assert "What was wrong with your last answer" in asked and wrong in asked
-    assert (repo.outside / "turns").read_text() == "xx"
+    assert repo.read("../turns") == "xx"
 
 
 def test_two_answers_that_cannot_be_used_leave_everything_as_it_was(repo: Repo) -> None:
     repo.ralph("init")
     before = repo.read("prd.json")
     done = plan(repo, says("no"))
-    assert (
-        done.returncode == 1
-        and "twice" in done.stderr
-        and "plan-again.out" in done.stderr
-    )
+    assert done.returncode == 1
+    assert "twice" in done.stderr and "plan-again.out" in done.stderr
     assert repo.read("prd.json") == before and not (repo.path / "progress.txt").exists()
-    assert (repo.path / ".ralph/log/plan-again.out").read_text().strip() == "no"
+    assert repo.read(".ralph/log/plan-again.out").strip() == "no"
 
 
 VANDAL = """
@@ -185,10 +166,7 @@ def test_the_planner_works_in_a_place_of_its_own(repo: Repo) -> None:
     done = plan(repo, says(GOOD, then=look + VANDAL))
     assert done.returncode == 0, done.stderr + done.stdout
     after = everything_at_home(repo)
-    assert (
-        after.pop("prd.json") != before.pop("prd.json")
-        and stories(repo)[0]["id"] == "US-001"
-    )
+    assert after.pop("prd.json") != before.pop("prd.json")
     assert b"forged" not in after.pop("progress.txt", b"")
     assert after == before
 
@@ -205,12 +183,15 @@ def test_a_plan_with_open_tasks_is_replaced_only_with_force(repo: Repo) -> None:
     assert repo.read("prd.json") == worked and not (repo.outside / "asked").exists()
     done = plan(repo, says(GOOD), "--force")
     assert done.returncode == 0, done.stderr
-    kept = done.stdout.split("is kept at ")[1].splitlines()[0]
-    assert Path(kept).read_text() == worked
-    assert "- T1: task 1" in (repo.outside / "asked").read_text()
+    assert kept(done) == worked and "- T1: task 1" in repo.read("../asked")
     repo.commit("plan")
     done = plan(repo, says(ASKS), "--force")
     assert done.returncode == 4 and "is kept at" not in done.stdout
+
+
+def kept(done: subprocess.CompletedProcess[str]) -> str:
+    """The plan that was replaced."""
+    return Path(done.stdout.split("is kept at ")[1].splitlines()[0]).read_text()
 
 
 def test_the_next_feature_begins_once_everything_passed_and_landed(repo: Repo) -> None:
@@ -221,159 +202,110 @@ def test_the_next_feature_begins_once_everything_passed_and_landed(repo: Repo) -
     refused = plan(repo, says(GOOD))
     assert refused.returncode == 2, refused.stdout
     assert "HEAD lacks the work on ralph/p; `ralph land` merges it" in refused.stderr
-    assert repo.ralph("land").returncode == 0
     for number in (2, 3):
+        assert repo.ralph("land").returncode == 0
         done = plan(repo, says(GOOD))
         assert done.returncode == 0, done.stderr
-        made = json.loads(repo.read("prd.json"))
-        assert (
-            made["branchName"] == f"ralph/p-{number}"
-            and made["limits"]["attempts"] == 5
-        )
+        made = whole(repo)
+        assert made["branchName"] == f"ralph/p-{number}"
+        assert made["limits"]["attempts"] == 5
         assert json.loads(repo.ralph("status", "--json").stdout)["iterations"] == 0
-        done = repo.ralph("prompt")
-        assert "US-001" in done.stdout and done.returncode == 0
-        names = "{'US-001': 'hello', 'US-002': 'name'}"
-        work = f"P({names}[task]).write_text('{number}')"
-        code, _, printed = repo.run(repo.agent(work))
-        if number == 3:  # its checks are green before the work
-            break
-        assert (code, repo.passed()) == (0, ["US-001", "US-002"]), printed
-        assert repo.ralph("land").returncode == 0
+        if number == 2:
+            code, _, printed = repo.run(repo.agent(f"P({NAMES}[task]).touch()"))
+            assert (code, repo.passed()) == (0, ["US-001", "US-002"]), printed
 
 
 def test_what_a_person_saves_while_the_planner_is_at_work_is_kept(repo: Repo) -> None:
     repo.ralph("init")
-    start = json.loads(repo.read("prd.json"))
-    own = {
-        **start,
-        "limits": {"iterations": 7},
-        "userStories": [*start["userStories"], {"title": "my own"}],
-    }
-    saved = json.dumps(own)
+    start = whole(repo)
+    own = {"limits": {"iterations": 7}, "userStories": [*start["userStories"], {"title": "my own"}]}  # fmt: skip
+    saved = json.dumps({**start, **own})
     done = plan(repo, says(GOOD, then=f"(REAL / 'prd.json').write_text({saved!r})"))
-    assert done.returncode == 0, done.stderr
-    kept = done.stdout.split("is kept at ")[1].splitlines()[0]
-    assert Path(kept).read_text() == saved
-    assert [task["id"] for task in stories(repo)] == ["US-001", "US-002"]
-    assert json.loads(repo.read("prd.json"))["limits"] == {"iterations": 7}
+    assert done.returncode == 0 and kept(done) == saved, done.stderr
+    assert [task["id"] for task in whole(repo)["userStories"]] == ["US-001", "US-002"]
+    assert whole(repo)["limits"] == {"iterations": 7}
 
 
-def plan_for_a_quarter(repo: Repo, answer: object) -> subprocess.CompletedProcess[str]:
-    """`ralph plan` with a planner that says what it cost: $0.25 a turn."""
-    row = {"like": "claude", "argv": ["teller"], "permissions": {"read": []}}
-    told = {"type": "result", "is_error": False, "total_cost_usd": 0.25}
-    event = json.dumps({**told, "result": json.dumps(answer)})
-    teller = repo.write("../bin/teller", f"#!{sys.executable}\nprint({event!r})\n")
-    teller.chmod(0o755)
+def test_what_planning_cost_counts_for_the_plan_and_its_budget(repo: Repo) -> None:
+    event = cost(0.25, result=json.dumps(GOOD))
+    repo.tool("speaker", f"cat << 'end'\n{event}\nend")
     repo.ralph("init")
-    repo.write(
-        "prd.json",
-        json.dumps(
-            {
-                **json.loads(repo.read("prd.json")),
-                "agents": {"teller": row},
-                "planner": "teller",
-            }
-        ),
-    )
+    change(repo, agents={"speaker": ROW}, planner="speaker")
     repo.write("../brief.md", "greet")
-    return repo.ralph(
-        "plan", "../brief.md", PATH=f"{repo.outside / 'bin'}:{repo.env['PATH']}"
-    )
-
-
-def test_what_planning_cost_counts_for_the_plan(repo: Repo) -> None:
-    done = plan_for_a_quarter(repo, GOOD)
+    done = repo.ralph("plan", "../brief.md")
     assert done.returncode == 0, done.stderr
     assert "2 tasks planned" in done.stdout and "$0.25" in done.stdout
-    assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.25
     (record,) = repo.records("add")
-    assert record["usd"] == 0.25 and "- planner: teller" in repo.read("progress.txt")
-
-
-def test_a_spent_budget_pays_for_no_planner(repo: Repo) -> None:
-    plan_for_a_quarter(repo, GOOD)
-    repo.write(
-        "prd.json",
-        json.dumps({**json.loads(repo.read("prd.json")), "budget": {"usd": 0.2}}),
-    )
-    path = f"{repo.outside / 'bin'}:{repo.env['PATH']}"
-    done = repo.ralph("plan", "../brief.md", "--force", PATH=path)
-    assert (
-        done.returncode == 4 and "the plan's budget in dollars is spent" in done.stderr
-    )
+    assert record["usd"] == 0.25 and "- planner: speaker" in repo.read("progress.txt")
+    change(repo, budget={"usd": 0.2})
+    done = repo.ralph("plan", "../brief.md", "--force")
+    assert done.returncode == 4 and "budget in dollars is spent" in done.stderr
     assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.25
 
 
-REFUSED: dict[str, tuple[str, int, str]] = {
-    "no git": ("plan a.txt --prd ../prd.json", 2, "not in a git repository; cd to your project, or start one: git init"),
-    "no planner": ("plan a.txt --planner not-here", 5, "not on PATH"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused_in_one_message(repo: Repo, case: str) -> None:
-    words, code, said = REFUSED[case]
-    done = repo.ralph(*words.split())
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("--prd ../prd.json", 2, "not in a git repository; cd to your project, or start one: git init"),
+        ("--planner not-here", 5, "not on PATH"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_in_one_message(
+    repo: Repo, words: str, code: int, said: str
+) -> None:
+    done = repo.ralph("plan", "a.txt", *words.split())
     assert done.returncode == code and said in done.stderr, done.stderr
 
 
-def test_a_planner_can_be_stopped_and_leaves_nothing(repo: Repo) -> None:
+@pytest.mark.parametrize("how", ["ended", "killed"])
+def test_a_planner_that_is_stopped_leaves_home_as_it_was(repo: Repo, how: str) -> None:
     repo.ralph("init")
-    before = repo.read("prd.json")
-    script = "subprocess.Popen(['sleep', '60'], start_new_session=True); P('a.txt').write_text('x')"
-    slow = planner(repo, f"import subprocess\n{script}\n{until(repo, 'never')}")
+    repo.commit("plan")
+    before = everything_at_home(repo)
+    leaves = "subprocess.Popen(['sleep', '60'], start_new_session=True)"
+    slow = planner(repo, f"{leaves}\n{VANDAL}\n(OUT / 'on').touch(); time.sleep(60)")
     repo.write("../brief.md", "greet")
     process = repo.start("plan", "../brief.md", "--planner", slow)
     repo.wait_for("../on")
     assert repo.ralph("run").returncode == 75  # one at a time
+    if how == "killed":
+        repo.kill()
     process.terminate()
     process.communicate(timeout=30)
-    assert process.returncode == 143 and repo.gone_within(5)
-    assert (repo.read("prd.json"), repo.read("a.txt")) == (before, "a\n")
+    assert process.returncode == (143 if how == "ended" else -9)
+    assert repo.gone_within(5) and everything_at_home(repo) == before
+    assert plan(repo, says(GOOD)).returncode == 0
 
 
 def test_the_example_of_init_is_never_worked(repo: Repo) -> None:
     repo.ralph("init")
     repo.commit("plan")
     code, _, printed = repo.run(repo.agent("P('x').touch()"), "--check", "true")
-    assert (
-        code == 2
-        and "ralph plan brief.md" in printed
-        and not (repo.path / "x").exists()
-    )
+    assert code == 2 and "ralph plan brief.md" in printed
+    assert not (repo.path / "x").exists()
 
 
 # ---------------------------------------------------------------- what the clean room says
 
 
-def answer(*tasks: dict[str, Any], **more: Any) -> dict[str, Any]:
-    full = [
-        {"id": f"T{i}", "title": "x", "acceptanceCriteria": ["y"], **t}
-        for i, t in enumerate(tasks, 1)
-    ]
-    return {"description": "d", "userStories": full, **more}
-
-
 RED, GREEN = ["test -f new.txt"], ["test -f a.txt"]
-PROVES_NOTHING = "own checks are green already, so they prove nothing: T1"
+PROVES_NOTHING = "own checks are green already, so they prove nothing: US-001"
 
 
 @pytest.mark.parametrize(
-    ("checks", "wrong"),
-    [(GREEN, True), (["false || true"], True), (RED, False), (GREEN + RED, False)],
+    ("checks", "wrong"), [(GREEN, True), (RED, False), (GREEN + RED, False)]
 )
 def test_a_check_that_is_green_before_the_work_is_told_the_planner_once(
     repo: Repo, checks: list[str], wrong: bool
 ) -> None:
-    """Then it is said, and the plan is there all the same."""
-    done = plan(repo, says(answer({"checks": checks})))
+    """Then it is said, and the plan is there all the same, also where the second answer
+    is of no use."""
+    done = plan(repo, says(task(checks=checks), "no"))
     assert done.returncode == 0, done.stderr
-    assert (repo.outside / "turns").read_text() == ("xx" if wrong else "x")
-    assert done.stdout.count(PROVES_NOTHING) == (2 if wrong else 0)
-    assert (PROVES_NOTHING in (repo.outside / "asked").read_text()) == wrong
-    assert stories(repo)[0]["checks"] == checks
+    assert repo.read("../turns") == ("xx" if wrong else "x")
+    assert (PROVES_NOTHING in done.stdout) == wrong
+    assert (PROVES_NOTHING in repo.read("../asked")) == wrong
+    assert whole(repo)["userStories"][0]["checks"] == checks
 
 
 def test_a_check_that_the_plan_is_to_mend_is_marked(repo: Repo) -> None:
@@ -381,8 +313,7 @@ def test_a_check_that_the_plan_is_to_mend_is_marked(repo: Repo) -> None:
     checks = ["test -f fixed", ["test", "-f", "b"], "no-such-tool", "true"]
     repo.plan({"passes": True}, checks=checks)
     assert plan(repo, says(GOOD), "--force").returncode == 0
-    marked = json.loads(repo.read("prd.json"))["checks"]
-    assert marked == [
+    assert whole(repo)["checks"] == [
         {"run": "test -f fixed", "startsRed": True},
         {"run": ["test", "-f", "b"], "startsRed": True},
         "no-such-tool",
@@ -390,83 +321,27 @@ def test_a_check_that_the_plan_is_to_mend_is_marked(repo: Repo) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("whose", "turns"), [("the plan's", "x"), ("the planner's", "xx")]
-)
+@pytest.mark.parametrize(("is_own", "turns"), [(False, "x"), (True, "xx")])
 def test_a_red_setup_is_told_the_planner_if_it_is_its_own(
-    repo: Repo, whose: str, turns: str
+    repo: Repo, is_own: bool, turns: str
 ) -> None:
     repo.ralph("init")
     setup = {"setup": "echo no such package; exit 3"}
-    if whose == "the plan's":
-        repo.write(
-            "prd.json", json.dumps({**json.loads(repo.read("prd.json")), **setup})
-        )
-    repo.write("../brief.md", "x")
-    said = answer(
-        {"checks": GREEN, "done": True}, **({} if whose == "the plan's" else setup)
-    )
-    done = repo.ralph("plan", "../brief.md", "--planner", planner(repo, says(said)))
-    assert done.returncode == 0 and (repo.outside / "turns").read_text() == turns, (
-        done.stderr
-    )
+    if not is_own:
+        change(repo, **setup)
+    done = plan(repo, says(task(checks=GREEN) | (setup if is_own else {})))
+    assert (done.returncode, repo.read("../turns")) == (0, turns), done.stderr
     assert "no such package" in done.stdout and "so no check was tried" in done.stdout
-    assert repo.passed() == []
-
-
-def test_a_second_turn_that_comes_to_nothing_costs_no_plan(repo: Repo) -> None:
-    command = planner(
-        repo,
-        says(
-            answer({"checks": GREEN}), "no", then="if n.stat().st_size > 1: sys.exit(3)"
-        ),
-    )
-    repo.write("../brief.md", "x")
-    for _ in ("fails", "says nothing of use"):
-        done = repo.ralph("plan", "../brief.md", "--planner", command)
-        assert done.returncode == 0 and stories(repo)[0]["checks"] == GREEN, (
-            done.stdout + done.stderr
-        )
-        assert PROVES_NOTHING in done.stdout
-        command = planner(repo, says(answer({"checks": GREEN}), "no"))
-        (repo.outside / "turns").unlink()
 
 
 # ---------------------------------------------------------------- the brief
 
-
-def test_files_and_folders_are_read_without_what_is_hidden(tmp_path: Path) -> None:
-    names = [
-        "b/two.md",
-        "b/one.md",
-        "b/.hidden.md",
-        "b/.git/config",
-        "a.md",
-        "b/c/three.md",
-        "b/empty.md",
-    ]
-    for name in names:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("" if "empty" in name else f"\x1b[1m{name}\n")
-    (tmp_path / "b/picture.png").write_bytes(b"\x89PNG\xff")
-    os.mkfifo(tmp_path / "b/pipe")
-    (tmp_path / "b/loop").symlink_to(tmp_path / "b")
-    found = read_brief([str(tmp_path / "a.md"), str(tmp_path / "b")])
-    assert {os.path.relpath(name, tmp_path): words for name, words in found.items()} == {
-        "a.md": "a.md", "b/one.md": "b/one.md", "b/two.md": "b/two.md",
-        "b/c/three.md": "b/c/three.md",
-    }  # fmt: skip
-
-
 BAD: dict[str, tuple[bytes | None, str]] = {
-    "10 MB": (
-        b"- [ ] one more\n" * 700_000,
-        "the brief is larger than 256 KB at tasks.md",
-    ),
+    "10 MB": (b"- [ ] one more\n" * 700_000, "the brief is larger than 256 KB at tasks.md"),
     "no UTF-8": (b"- \xff", "tasks.md: byte 2 is not UTF-8"),
     "blank": (b" \n", "the brief tasks.md is empty"),
     "missing": (None, "tasks.md cannot be read (No such file or directory)"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -477,280 +352,47 @@ def test_a_bad_brief_is_one_sentence_and_nothing_is_written(
     if data is not None:
         (repo.path / "tasks.md").write_bytes(data)
     done = repo.ralph("plan", "tasks.md", "--planner", "false")
-    assert (
-        done.returncode == 2
-        and said in done.stderr
-        and len(done.stderr.splitlines()) == 1
-    ), done.stderr
+    assert done.returncode == 2 and said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
     assert not (repo.path / "prd.json").exists() and not done.stdout
 
 
 def test_all_of_a_brief_together_has_a_limit(tmp_path: Path) -> None:
-    for name in "ab":
-        (tmp_path / name).write_text("x" * (LARGEST // 2))
-    assert len(read_brief([str(tmp_path)])) == 2
-    (tmp_path / "c").write_text("x")
+    names = [str(tmp_path / name) for name in "abc"]
+    for name in names:
+        Path(name).write_text("x" * (LARGEST // 2))
+    assert len(read_brief(names[:2])) == 2
     with pytest.raises(BadInput, match=f"larger than 256 KB at {tmp_path}/c, "):
-        read_brief([str(tmp_path)])
+        read_brief(names)
 
 
-# ---------------------------------------------------------------- from what people have
-
-SPEC = """\
-# Tasks: Prices
-
-## Phase 1: Setup
-- [X] T001 Create the project structure per implementation plan
-
-## Phase 2: Foundational (blocking)
-- [ ] T002 [P] Add Price in src/price.py
-- [ ] T003 [US1] Show the price (depends on T002)
-"""
-CHANGE = """\
-## 1. Database
-- [x] 1.1 Add the column `price`
-- [ ] 1.2 Fill it
-
-## 2. Page
-- [ ] 2.1 Show the price
-"""
-BOXES = "# To do\n\n- [x] read prices\n- [ ] sort prices\n- [ ] show prices\n"
-
-
-def master(number: int, title: str, status: str, needs: list[int]) -> dict[str, Any]:
-    return {
-        "id": number, "title": title, "description": title, "details": "", "testStrategy": "Unit tests",
-        "status": status, "dependencies": needs, "priority": "high", "subtasks": [],
-    }  # fmt: skip
-
-
-MASTER = [
-    master(1, "Read prices", "done", []),
-    master(2, "Sort prices", "pending", [1]),
-    master(3, "Show prices", "pending", [1, 2]),
-]
-ISSUES = [
-    {
-        "number": 12,
-        "title": "Sort prices",
-        "body": "EUR first",
-        "labels": [{"name": "ready"}],
-    },
-    {
-        "number": 15,
-        "title": "Show prices",
-        "body": "Blocked by #12",
-        "labels": [{"name": "ready"}],
-    },
-]
-BEADS = [
-    {"id": "shop-a1f", "title": "Read prices", "status": "closed", "priority": 1, "issue_type": "task"},
-    {"id": "shop-b22", "title": "Sort prices", "status": "open", "priority": 1, "issue_type": "task", "dependencies": [
-        {"issue_id": "shop-b22", "depends_on_id": "shop-a1f", "type": "blocks"},
-    ]},
-]  # fmt: skip
-
-
-class Recipe(NamedTuple):
-    """What somebody has: `files`, and what a `program` of theirs prints. The open tasks
-    of it, by id: the ids that they depend on."""
-
-    files: dict[str, str]
-    tasks: dict[str, list[str]]
-    program: str = ""
-
-    def lay(self, repo: Repo) -> None:
-        for name, words in self.files.items():
-            if self.program:
-                printed = repo.write(f"../{name}", words)
-                repo.tool(self.program, f"cat {printed}")
-            else:
-                repo.write(name, words)
-
-    @property
-    def answer(self) -> dict[str, Any]:
-        """What a planner makes of it: with a `passes`, which is none of its
-        business."""
-        return {"questions": [], "description": "Prices.", "userStories": [
-            {
-                "id": name, "title": f"task {name}", "acceptanceCriteria": ["it is seen"], "dependsOn": needs,
-                "checks": [f"test -f {name}.txt"], "passes": True,
-            }
-            for name, needs in self.tasks.items()
-        ]}  # fmt: skip
-
-
-def lines_of(rows: list[dict[str, Any]]) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-CHAIN = {"2": [], "3": ["2"]}
+# The commands of docs/plan.md, and what they read.
 RECIPES = {
-    "ralph plan specs/001-prices": Recipe(
-        {"specs/001-prices/tasks.md": SPEC, "specs/001-prices/spec.md": "# Prices\nCents.\n"},
-        {"T002": [], "T003": ["T002"]},
-    ),
-    "ralph plan openspec/changes/add-prices": Recipe(
-        {f"openspec/changes/add-prices/{name}": words for name, words in {
-            "proposal.md": "## Why\nNo prices.\n", "tasks.md": CHANGE, "specs/prices/spec.md": "## ADDED Requirements\n",
-        }.items()},
-        {"1.2": [], "2.1": ["1.2"]},
-    ),
-    "ralph plan .taskmaster/tasks/tasks.json": Recipe(
-        {".taskmaster/tasks/tasks.json": json.dumps({"master": {"tasks": MASTER, "metadata": {}}})}, CHAIN,
-    ),
-    "ralph plan TODO.md docs/prices.md": Recipe(
-        {"TODO.md": BOXES, "docs/prices.md": "In cents.\n"}, {"sort": [], "show": ["sort"]},
-    ),
-    "gh issue list --label ready --json number,title,body,labels | ralph plan -": Recipe(
-        {"issues.json": json.dumps(ISSUES)}, {"12": [], "15": ["12"]}, "gh",
-    ),
-    "bd export | ralph plan -": Recipe({"issues.jsonl": lines_of(BEADS)}, {"shop-b22": []}, "bd"),
-}  # fmt: skip
-"""The commands of docs/plan.md."""
-UNTAGGED = Recipe({"tasks.json": json.dumps({"tasks": MASTER, "metadata": {}})}, CHAIN)
-EVERY = {**RECIPES, "ralph plan tasks.json": UNTAGGED}
-
-
-def shell(repo: Repo, command: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """A command as somebody types it."""
-    repo.tool("ralph", f'exec {sys.executable} -m ralph "$@"')
-    return subprocess.run(
-        ["/bin/sh", "-c", command], cwd=repo.path, env={**repo.env, **env}, capture_output=True, text=True,
-        timeout=180, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-
-
-def test_the_recipes_of_the_page_are_those_that_are_tried() -> None:
-    page = (
-        (ROOT / "docs/plan.md")
-        .read_text("utf-8")
-        .partition("## From what you have")[2]
-        .partition("\n## ")[0]
-    )
-    shown = [
-        line.partition(" #")[0].strip()
-        for line in re.findall(r"^    (.*)$", page, re.MULTILINE)
-    ]
-    assert shown == [*RECIPES]
-
-
-@pytest.mark.parametrize("command", sample(EVERY, 2))
-def test_what_people_have_becomes_a_plan_that_is_worked(
-    repo: Repo, command: str
-) -> None:
-    """The planner sees all of it; ids and dependencies stay; nothing that it marks is
-    marked."""
-    recipe = EVERY[command]
-    recipe.lay(repo)
-    done = shell(repo, f"{command} --planner '{planner(repo, says(recipe.answer))}'")
-    assert done.returncode == 0, done.stdout + done.stderr
-    asked = (repo.outside / "asked").read_text()
-    for name, words in recipe.files.items():
-        assert words.strip() in asked and (bool(recipe.program) or name in asked)
-    assert (repo.outside / "turns").read_text() == "x"
-    assert {task["id"]: task["dependsOn"] for task in stories(repo)} == recipe.tasks
-    assert repo.passed() == []
-    code, summary, said = repo.run(repo.agent("P(f'{task}.txt').touch()"))
-    assert (code, summary["passed"]) == (0, len(recipe.tasks)), said
-
-
-# ---------------------------------------------------------------- add
-
-# What stands in the file, what is added, and what the file is then: bytes around it
-# stay.
-FORMS = {
-    "indented": ('{\n  "tasks": [\n    {\n      "id": "US-001",\n      "title": "a"\n    }\n  ]\n}\n',
-                 '{\n  "tasks": [\n    {\n      "id": "US-001",\n      "title": "a"\n    },\n    {\n      "id": "US-002",\n      "title": "new",\n      "passes": false\n    }\n  ]\n}\n'),
-    "one line": ('{"tasks": [{"id": "A-09", "title": "a", "done": true}]}', '{"tasks": [{"id": "A-09", "title": "a", "done": true}, {"id": "A-10", "title": "new", "done": false}]}'),
-    "a line each": ('[\n {"id": 7, "title": "a", "passes": true}\n]', '[\n {"id": 7, "title": "a", "passes": true},\n {"id": 8, "title": "new", "passes": false}\n]'),
-    "tabs": ('{\n\t"stories": [\n\t\t{\n\t\t\t"id": "x",\n\t\t\t"title": "a"\n\t\t}\n\t]\n}', '{\n\t"stories": [\n\t\t{\n\t\t\t"id": "x",\n\t\t\t"title": "a"\n\t\t},\n\t\t{\n\t\t\t"id": "new",\n\t\t\t"title": "new",\n\t\t\t"passes": false\n\t\t}\n\t]\n}'),
-    "no ids": ('[{"title": "a"}]', '[{"title": "a"}, {"title": "new", "passes": false}]'),
-    "brackets in texts": ('{"a": "[", "tasks": [{"title": "] [ }"}], "z": "]"}', '{"a": "[", "tasks": [{"title": "] [ }"}, {"title": "new", "passes": false}], "z": "]"}'),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_task_is_added_in_the_form_of_the_file(tmp_path: Path, form: str) -> None:
-    before, after = FORMS[form]
-    path = tmp_path / "prd.json"
-    path.write_text(before)
-    given = {"title": "new", "passes": True, "status": "done", "blocked": "x"}
-    assert edit.add_tasks(prd.load(path), [given]) == after
-
-
-def test_add_with_all_that_can_be_said(repo: Repo) -> None:
-    repo.plan({"checks": ["true"]})
-    done = repo.ralph("add", "Sort prices", "--check", "test -f s", "--criterion", "EUR first", "--criterion", "USD last",
-                      "--description", "why", "--priority", "1", "--depends-on", "T1")  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "added T2: Sort prices\n"
-    assert stories(repo)[1] == {
-        "id": "T2", "title": "Sort prices", "checks": ["test -f s"], "acceptanceCriteria": ["EUR first", "USD last"],
-        "description": "why", "priority": 1, "dependsOn": ["T1"], "passes": False,
-    }  # fmt: skip
-    assert not (repo.path / "progress.txt").exists(), "the plan itself says it"
-
-
-NOT_ADDED = {
-    "no such dependency": (
-        ["x", "--check", "true", "--depends-on", "T9"],
-        "no such task",
-    ),
-    "blank": ([" "], "title"),
-    "nothing that proves it": (["x"], "nothing would prove 'x'"),
-    "blank check": (["x", "--check", " "], "blank"),
+    "ralph plan specs/001-prices/*.md": "specs/001-prices/tasks.md specs/001-prices/spec.md",
+    "ralph plan openspec/changes/add-prices/*.md": "openspec/changes/add-prices/tasks.md",
+    "ralph plan .taskmaster/tasks/tasks.json": ".taskmaster/tasks/tasks.json",
+    "ralph plan TODO.md docs/prices.md": "TODO.md docs/prices.md",
+    "gh issue list --label ready --json number,title,body,labels | ralph plan -": "gh",
+    "bd export | ralph plan -": "bd",
 }
 
 
-@pytest.mark.parametrize("case", NOT_ADDED)
-def test_what_cannot_be_added_changes_nothing(repo: Repo, case: str) -> None:
-    repo.plan({"checks": ["true"]})
-    before = repo.read("prd.json")
-    words, said = NOT_ADDED[case]
-    done = repo.ralph("add", *words)
-    assert (
-        done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
-    ), done.stderr
-    assert repo.read("prd.json") == before and not (repo.path / "progress.txt").exists()
-
-
-def until(repo: Repo, name: str) -> str:
-    """A line of an agent that says so in `../on`, and waits for the file `../NAME`."""
-    out = str(repo.outside)
-    return f"P({out!r}, 'on').touch()\nwhile not P({out!r}, {name!r}).exists(): time.sleep(0.02)\n"
-
-
-def test_what_is_added_during_the_last_checks_is_worked_too(repo: Repo) -> None:
-    out = repo.outside
-    wait = f"touch {out}/on; while ! test -f {out}/added; do sleep 0.02; done"
-    repo.plan(
-        {
-            "checks": [
-                f"test -f T1 || exit 1; case $(pwd) in */room-[2-9]) {wait};; esac"
-            ]
-        }
-    )
-    process = repo.start("run", "--agent", repo.agent("P(task).touch()"))
-    repo.wait_for("../on")  # the attempt's own check is over, the last ones run
-    assert repo.ralph("add", "late", "--check", "test -f T2").returncode == 0
-    repo.write("../added", "")
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode == 0 and repo.passed() == ["T1", "T2"], said
-
-
-# ---------------------------------------------------------------- found by attacking it
-
-
-def test_a_killed_planner_leaves_home_as_it_was(repo: Repo) -> None:
-    repo.ralph("init")
-    repo.commit("plan")
-    repo.write("../brief.md", "x")
-    before = everything_at_home(repo)
-    vandal = planner(repo, f"{VANDAL}\n{until(repo, 'never')}")
-    process = repo.start("plan", "../brief.md", "--planner", vandal)
-    repo.wait_for("../on")
-    repo.kill()
-    process.communicate(timeout=30)
-    assert everything_at_home(repo) == before
-    assert plan(repo, says(GOOD)).returncode == 0
+def test_the_planner_reads_what_people_have(repo: Repo) -> None:
+    """By the commands of the page, as somebody types them."""
+    page = (ROOT / "docs/plan.md").read_text("utf-8")
+    page = page.partition("## From what you have")[2].partition("\n## ")[0]
+    shown = re.findall(r"^    (.*?)(?: +#.*)?$", page, re.MULTILINE)
+    assert shown == [*RECIPES]
+    repo.tool("ralph", f'exec {sys.executable} -m ralph "$@"')
+    command = planner(repo, says(GOOD))
+    for line, names in RECIPES.items():
+        for name in names.split():
+            if line.endswith(" -"):
+                repo.tool(name, f"echo the words of {name}")
+            else:
+                repo.write(name, f"\x1b[1mthe words of {name}\n")
+        words = ["sh", "-c", f"{line} --planner '{command}'"]
+        done = subprocess.run(words, cwd=repo.path, env=repo.env, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        for name in names.split():
+            assert f"the words of {name}" in repo.read("../asked")
