@@ -34,13 +34,11 @@ ROW_KEYS = {"events", "reports", "budget", "keys", "login", "reads", "output", "
 CONFINED = {"launch", "network"}
 """The keys that confined agents: without them a run must not begin."""
 
-# A variable RALPH_RUN_NAME stood for each of these options of `run`.
-_OPTIONS_WITH_VARIABLES = """
-    agent agent-timeout allow-overage branch fallback full-permissions idle-timeout jobs
-    json judge launch launch-checks max-attempts max-hours max-iterations max-tokens
-    max-usd max-wait no-awake no-wait notify notify-on once prompt quiet rooms sandbox
-    task until verbose wrap
-"""
+_VARIABLES = {
+    "RALPH_PRD": "--prd",
+    "RALPH_PLAN_SANDBOX": "--sandbox",
+    "RALPH_PLAN_WRAP": "--wrap",
+}
 
 
 def instead_of(option: str) -> str:
@@ -73,19 +71,15 @@ def keys_in(plan: Plan) -> list[str]:
 
 
 def refuse_variables(env: Mapping[str, str]) -> None:
-    """BadInput if a variable is set that stood for an option: it may have been a limit,
-    or have confined an agent."""
-    variables = {
-        "RALPH_PRD": "--prd",
-        "RALPH_PLAN_SANDBOX": "--sandbox",
-        "RALPH_PLAN_WRAP": "--wrap",
-    }
-    for name in _OPTIONS_WITH_VARIABLES.split():
-        variable = f"RALPH_RUN_{name.upper().replace('-', '_')}"
-        variables[variable] = f"--{name}"
+    """BadInput if a variable is set that stood for an option, as RALPH_RUN_MAX_USD did:
+    it may have been a limit, or have confined an agent."""
     lines = []
-    for variable, option in variables.items():
-        if variable in env:
+    for variable in env:
+        option = _VARIABLES.get(variable, "")
+        name = variable.removeprefix("RALPH_RUN_")
+        if name not in (variable, "ID"):
+            option = f"--{name.lower().replace('_', '-')}"
+        if option:
             instead = OPTIONS.get(option, f"use {option}")
             lines.append(f"{variable} is set, and not read any more: {instead}")
     if lines:

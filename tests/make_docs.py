@@ -42,7 +42,6 @@ MEANINGS = {
     "passed": "whether it is done",
     "skip": "whether it is on hold",
     "blocked_reason": "why it is on hold",
-    "gates": "commands of other tools, which ralph proposes as checks and never runs unasked",
 }
 
 CLI_HEAD = """\

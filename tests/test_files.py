@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import shutil
 import signal
@@ -53,18 +52,6 @@ def lay(trap: str, path: Path, elsewhere: Path) -> None:
 # ---------------------------------------------------------------- writes
 
 
-@pytest.mark.parametrize("bits", [0o644, 0o600, 0o755, 0o400, 0o666])
-def test_an_atomic_write_keeps_the_mode(tmp_path: Path, bits: int) -> None:
-    path = tmp_path / "f"
-    path.write_bytes(b"old")
-    path.chmod(bits)
-    files.atomic_write(path, b"new")
-    assert (path.read_bytes(), mode(path)) == (b"new", bits)
-    files.atomic_write(path, b"newer", 0o640)
-    assert (path.read_bytes(), mode(path)) == (b"newer", 0o640)
-    assert os.listdir(tmp_path) == ["f"]
-
-
 @pytest.mark.parametrize(
     ("umask", "wanted"), [("022", 0o644), ("077", 0o600), ("002", 0o664)]
 )
@@ -97,25 +84,6 @@ def test_a_file_keeps_its_owner_and_a_new_one_takes_that_of_its_folder(
     folder = (1234, 2345)
     assert owners == {"old": (3456, 4567), "new": folder, "log": folder}
     assert mode(tmp_path / "old") == 0o640
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can own the files of others")
-def test_as_root_the_state_files_of_somebody_else_stay_theirs(repo: Repo) -> None:
-    (repo.path / "prd.json").unlink(missing_ok=True)
-    for path in (repo.path, *repo.path.rglob("*")):
-        os.chown(path, 1234, 2345)
-    repo.env |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory"}
-    repo.env["GIT_CONFIG_VALUE_0"] = "*"
-    assert repo.ralph("init").returncode == 0
-    assert repo.ralph("add", "a task", "--check", "test -f T1.txt").returncode == 0
-    plan = repo.path / "prd.json"
-    tasks = json.loads(plan.read_text())
-    tasks["userStories"] = tasks["userStories"][-1:]
-    plan.write_text(json.dumps(tasks))
-    assert repo.run(repo.agent("P('T1.txt').touch()"))[0] == 0
-    for name in ("prd.json", "progress.txt", "AGENTS.md", ".gitignore"):
-        about = (repo.path / name).stat()
-        assert (about.st_uid, about.st_gid) == (1234, 2345), name
 
 
 @pytest.mark.parametrize("stands", [b"new", b"", b"ol"])
@@ -183,22 +151,6 @@ def test_a_write_that_is_killed_leaves_the_old_file_whole(
     assert path.read_bytes() == b"old"
 
 
-@pytest.mark.parametrize("trap", ["fifo", "directory", "missing", "dangling"])
-def test_a_trap_in_place_of_the_file_stays(tmp_path: Path, trap: str) -> None:
-    lay(trap, tmp_path / "f", tmp_path / "elsewhere")
-    before = sorted(os.listdir(tmp_path))
-    with within(2), contextlib.suppress(FileNotFoundError):
-        assert not files.replace_if(tmp_path / "f", b"new", b"old")
-    assert sorted(os.listdir(tmp_path)) == before
-
-
-def test_append_adds_and_makes(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    files.append(path, b"one\n")
-    files.append(path, b"two\n")
-    assert path.read_bytes() == b"one\ntwo\n"
-
-
 @pytest.mark.parametrize("trap", ["symlink", "directory", "fifo"])
 def test_append_refuses_a_trap(tmp_path: Path, trap: str) -> None:
     path = tmp_path / "f"
@@ -240,14 +192,6 @@ def test_read_regular_reads_no_trap(tmp_path: Path, trap: str) -> None:
     lay(trap, tmp_path / "f", tmp_path / "elsewhere")
     with within(2):
         assert files.read_regular(tmp_path / "f") is None
-
-
-@pytest.mark.parametrize(("limit", "size"), [(-1, 5), (0, 0), (3, 3), (5, 5), (9, 5)])
-def test_read_regular_reads_no_more_than_asked(
-    tmp_path: Path, limit: int, size: int
-) -> None:
-    (tmp_path / "f").write_bytes(b"\0\xff\n45")
-    assert files.read_regular(tmp_path / "f", limit) == b"\0\xff\n45"[:size]
 
 
 # ---------------------------------------------------------------- what goes

@@ -30,7 +30,6 @@ from _ralph.state.log import Log
 from _ralph.state.records import Added, parse
 from _ralph.text import moment
 from tests.conftest import ROOT
-from tests.state.test_edit import WRITES, assert_written
 
 pytestmark = pytest.mark.usefixtures("nothing_hangs")
 EXAMPLES = int(os.environ.get("HOSTILE_EXAMPLES", "40"))
@@ -112,56 +111,6 @@ def test_any_json_as_prd_json(scratch: Path, document: Any, tasks: list[Any]) ->
     top = {**document, "tasks": tasks} if isinstance(document, dict) else document
     (scratch / "prd.json").write_text(json.dumps(top))
     refused_or_open(scratch / "prd.json")
-
-
-_done = st.none() | st.tuples(st.sampled_from(prd.ALIASES["passed"]), st.booleans())
-_status = st.tuples(
-    st.just("status"), st.sampled_from(["todo", "done", "blocked", "In Progress"])
-)
-_extras = st.dictionaries(st.text(max_size=6), values, max_size=4)
-_styles: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
-    [{"indent": 2}, {"indent": "\t"}, {"indent": 0}, {}, {"separators": (",", ":")}, {"separators": (" ,", " : ")}]
-)  # fmt: skip
-
-
-@st.composite
-def documents(draw: st.DrawFn) -> bytes:
-    """Valid plans in any formatting: a list or an object, any keys beside, in any
-    order."""
-    tasks = []
-    for number in range(draw(st.integers(min_value=1, max_value=4))):
-        own = [
-            ("id", f"T{number}"),
-            ("title", "t"),
-            *filter(None, [draw(_done | _status)]),
-        ]
-        beside = [
-            (key, value) for key, value in draw(_extras).items() if key not in KNOWN
-        ]
-        tasks.append(dict(draw(st.permutations([*own, *beside]))))
-    document: Any = tasks
-    if draw(st.booleans()):
-        beside = [(f"x{key}", value) for key, value in draw(_extras).items()]
-        document = dict(draw(st.permutations([("userStories", tasks), *beside])))
-    source = json.dumps(document, ensure_ascii=draw(st.booleans()), **draw(_styles))
-    source = (
-        draw(st.sampled_from(["", "\ufeff"]))
-        + source
-        + draw(st.sampled_from(["", "\n", "\r\n\n"]))
-    )
-    return source.encode("utf-8", "replace")
-
-
-@pytest.mark.parametrize("change", WRITES)
-@hostile
-@given(data=documents(), which=st.integers(min_value=0, max_value=3))
-def test_a_write_changes_one_field_and_no_other_byte(
-    scratch: Path, change: str, data: bytes, which: int
-) -> None:
-    path = scratch / "prd.json"
-    path.write_bytes(data)
-    plan = prd.load(path)
-    assert_written(plan, plan.tasks[which % len(plan.tasks)], change)
 
 
 _records = st.builds(

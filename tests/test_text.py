@@ -93,30 +93,6 @@ def test_clean(said: str, wanted: str) -> None:
 
 
 @hostile
-@given(said=TEXTS, width=st.integers(3, 100))
-def test_one_line_is_one_line_of_at_most_that_width(said: str, width: int) -> None:
-    line = text.one_line(said, width)
-    whole = " ".join(text.clean(said).split())
-    assert len(line) <= width and len(line.splitlines()) <= 1
-    assert line == whole or line == whole[: width - 3] + "..."
-    assert len(whole) > width or line == whole
-
-
-LAST = r"""
-one\ntwo -> two
-one\ntwo\n\n  \n -> two
-one\n\x1b[31mred\x1b[0m\n\x1b[K\n -> red
-Traceback:\r\n  ValueError: x\r\n -> ValueError: x
- \n\x00\n -> no output
-"""
-
-
-@pytest.mark.parametrize(("said", "wanted"), rows(LAST))
-def test_last_line(said: str, wanted: str) -> None:
-    assert text.last_line(said.encode().decode("unicode_escape")) == wanted
-
-
-@hostile
 @given(said=TEXTS, size=st.integers(0, 200), note=st.sampled_from(["cut here", "x"]))
 def test_clip_keeps_the_head_and_tail_the_end(said: str, size: int, note: str) -> None:
     whole = said.encode("utf-8", "replace")
@@ -130,11 +106,6 @@ def test_clip_keeps_the_head_and_tail_the_end(said: str, size: int, note: str) -
     assert whole.startswith(kept)
     assert whole.endswith(end.encode())
     assert len(head) == len(kept) or size - len(kept) < len(note) + 8
-
-
-def test_tail_begins_with_a_whole_line() -> None:
-    assert text.tail("one\ntwo\nthree\n", 11) == "two\nthree\n"
-    assert text.tail("one long line without any end", 7) == "any end"
 
 
 SLUGS = r"""
@@ -153,14 +124,6 @@ refs.lock -> refs-lock
 @pytest.mark.parametrize(("said", "wanted"), rows(SLUGS))
 def test_slug(said: str, wanted: str) -> None:
     assert text.slug(said) == wanted
-
-
-@hostile
-@given(said=TEXTS)
-def test_a_slug_is_a_name_for_files_and_refs(said: str) -> None:
-    assert re.fullmatch(
-        r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,38}[A-Za-z0-9_])?", text.slug(said)
-    )
 
 
 @hostile
@@ -272,11 +235,6 @@ def test_the_moment_that_a_provider_names(
     assert (None if found is None else found - NOW) == (
         None if wanted == "None" else float(wanted)
     )
-
-
-@pytest.mark.parametrize("said", ["", None, True, []])
-def test_no_moment(said: object) -> None:
-    assert text.moment(said, NOW) is None
 
 
 def test_tomorrow_has_23_or_25_hours_where_clocks_change(

@@ -175,8 +175,8 @@ def lines(status: Status, width: int, color: bool) -> list[str]:
     rows = _rows(known)
     width = max(width, 40)
     upcoming = "" if known.running else known.next
-    id_width = min(max(len(row.id) for row in rows), width // 3)
-    spent_width = max(len(row.spent) for row in rows)
+    id_width = min(max((len(row.id) for row in rows), default=0), width // 3)
+    spent_width = max((len(row.spent) for row in rows), default=0)
     printed = []
     for row in rows:
         columns = f"  {text.one_line(row.id, id_width):{id_width}}  "

@@ -213,14 +213,12 @@ def _next_id(plan: Plan, taken: set[str], title: str) -> str | int:
     """The id after the last one, if ids here end in numbers (US-007, 7), else one from
     the title."""
     last = plan.tasks[-1]
-    match = re.fullmatch(r"(.*?)(\d+)", last.id, re.DOTALL)
+    match = re.fullmatch(r"(.*?)(\d{1,9})", last.id, re.DOTALL)
     if not match:
         return prd.free_name(title, taken)
     prefix, digits = match.groups()
-    newest = 0
-    for task_id in taken:
-        number = task_id.removeprefix(prefix)
-        if task_id.startswith(prefix) and re.fullmatch(r"\d{1,9}", number):
-            newest = max(newest, int(number))
-    following = f"{prefix}{newest + 1:0{len(digits)}}"
+    number, following = int(digits), last.id
+    while following in taken:
+        number += 1
+        following = f"{prefix}{number:0{len(digits)}}"
     return int(following) if isinstance(last.raw.get("id"), int) else following

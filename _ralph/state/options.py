@@ -92,20 +92,13 @@ def starter() -> Json:
 
 
 def _no_checks(paths: Paths, plan: Plan, unchecked: list[str], given: Path) -> str:
-    found = prd.foreign_gates(plan)
-    words: list[str] = []
-    for command in found or ["YOUR TEST COMMAND"]:
-        words += ["--check", command]
-    source = "With those that stand in the plan"
-    if not found:
-        init = command_line("init", given)
-        source = f"`{init}` adds those that it finds; or name them"
     which = f"{unchecked[0]} has none"
     if len(unchecked) == len(plan.tasks):
         which = "no task has any of its own"
+    words = ["--check", "YOUR TEST COMMAND"]
     return (
         f"{paths.prd.name}: there are no checks, so nothing could prove that a task is done "
-        f"({which}). {source}:\n\n"
+        f"({which}). `{command_line('init', given)}` adds those that it finds; or name them:\n\n"
         f"    {command_line('run', given, words)}\n\n"
         f'or write them under "checks" in {paths.prd.name}'
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable
 from typing import Any
 
 from _ralph import files, gone, text
@@ -30,7 +29,8 @@ def validate(data: object, name: str) -> None:
     lines = []
     for error in errors[:_SHOWN]:
         best = jsonschema.exceptions.best_match([error])
-        lines.append(f"{name}: {_place(best.absolute_path)}: {_words(best)}")
+        place = best.json_path.removeprefix("$").removeprefix(".") or "document"
+        lines.append(f"{name}: {place}: {_words(best)}")
     if len(errors) > _SHOWN:
         lines.append(f"and {len(errors) - _SHOWN} more")
     if lines:
@@ -43,47 +43,35 @@ def _schema() -> Json:
     return schema
 
 
-def _place(path: Iterable[str | int]) -> str:
-    """Where in the document something stands: `userStories[0].passes`."""
-    place = ""
-    for step in path:
-        place += f"[{step}]" if isinstance(step, int) else f".{step}"
-    return place[1:] if place.startswith(".") else f"document{place}"
-
-
 def _words(error: Any) -> str:
     """What is wrong, with the key that is meant, where one is not known."""
     if error.validator == "additionalProperties" and "properties" in error.schema:
         known = frozenset(error.schema["properties"])
-        for key in error.instance:
-            if meant := _nearest(key, known):
-                return _unknown(key, meant)
+        if misspelt := _misspelt(error.instance, known):
+            return misspelt
     return text.one_line(error.message, 300)
-
-
-def _unknown(key: str, meant: str) -> str:
-    return f"{text.one_line(repr(key), 60)} is unknown; is {meant!r} meant?"
 
 
 def refuse_misspelt(entry: Json, known: frozenset[str], where: str) -> None:
     """BadInput for a key of an object that is nearly a known one."""
+    if misspelt := _misspelt(entry, known):
+        raise BadInput(f"{where}: {misspelt}")
+
+
+def _misspelt(entry: Json, known: frozenset[str]) -> str:
+    """Which key is nearly a known one, in words."""
     for key in entry:
         if meant := _nearest(key, known):
-            raise BadInput(f"{where}: {_unknown(key, meant)}")
-
-
-def known_in_agent() -> frozenset[str]:
-    """The keys that are known in an agent of the plan's own."""
-    return frozenset(_schema()["$defs"]["agentRow"]["properties"])
+            return f"{text.one_line(repr(key), 60)} is unknown; is {meant!r} meant?"
+    return ""
 
 
 def known_keys() -> tuple[frozenset[str], frozenset[str]]:
     """The keys that are known in a plan, and in a task, in all dialects."""
-    schema, aliases = _schema(), files.table("dialects.json")["keys"]
-    of_plan = {*schema["properties"], *gone.KEYS, "$schema"}
-    of_task = {*schema["$defs"]["task"]["properties"]}
-    for meaning, names in aliases.items():
-        if meaning in ("tasks", "project", "gates"):
+    of_plan = {*_schema()["properties"], *gone.KEYS}
+    of_task = {*_schema()["$defs"]["task"]["properties"]}
+    for meaning, names in files.table("dialects.json")["keys"].items():
+        if meaning in ("tasks", "project"):
             of_plan.update(names)
         else:
             of_task.update(names)

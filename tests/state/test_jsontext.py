@@ -42,13 +42,3 @@ def test_no_byte_changes_but_what_says_the_new_value(
     assert jsontext.rewrite(source, value(source), new) == wanted
     assert value(wanted) == new
     assert jsontext.rewrite(wanted, value(wanted), new) == wanted
-
-
-@pytest.mark.parametrize(
-    ("value", "wanted"), [("ü", '"ü"'), ("\ud800", '"\\ud800"'), ([1], "[1]")]
-)
-def test_letters_are_readable_where_they_can_be_written(
-    value: object, wanted: str
-) -> None:
-    assert jsontext.dump(value) == wanted
-    wanted.encode("utf-8")
