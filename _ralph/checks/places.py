@@ -23,7 +23,7 @@ from _ralph.checks.trust import Grants, Trust
 from _ralph.checks.view import View
 from _ralph.git import patterns
 from _ralph.git.checkout import Checkout, hide, remove_unusable
-from _ralph.git.git import BULK, Changed, Entry, Git, names_in, nul
+from _ralph.git.git import BULK, Entry, Git, names_in, nul
 from _ralph.git.notes import note_setup, noted_setup
 from _ralph.git.snapshot import restore
 from _ralph.git.throwaway import ANYBODY_S, carry, throwaway_git, write_git
@@ -240,22 +240,17 @@ class Places:
         return []
 
     def restored(
-        self,
-        before: str,
-        after: str,
-        allow: Sequence[str],
-        changed: Changed | None = None,
+        self, before: str, after: str, allow: Sequence[str]
     ) -> tuple[str, dict[str, Entry], list[str]]:
         """As `snapshot.restore`, with all that a task that may change what `allow` has
         must leave as it was: what the plan protects, ralph's own files, and those by
         which tools decide what to run, of which no new one stays, either."""
-        if changed is None:
-            changed = self.home.difference(before, after).entries
+        changed = self.home.difference(before, after).entries
         trusted = {*self.from_home.trust.among(changed)}
         trusted -= patterns.matching(allow, trusted)
         left = (*self.state(allow), *trusted)
         protected = self.settings.plan.protected
-        return restore(self.home, before, after, protected, allow, left, changed)
+        return restore(self.home, before, after, protected, allow, left)
 
     def run(
         self,

@@ -47,7 +47,7 @@ class Room:
         """The room at `folder`; `env` is added to the environment of all that runs
         there."""
         index = places.paths.index_of(folder)
-        return cls(places, Checkout(places.home, folder, index, full=True), env or {})
+        return cls(places, Checkout(places.home, folder, index), env or {})
 
     @property
     def path(self) -> Path:

@@ -88,14 +88,12 @@ class Branch:
 
     # ---------------------------------------------------------------- where it begins
 
-    def beginning(self, before: str = "") -> str:
+    def beginning(self) -> str:
         """The commit that a run begins at: the branch's tip, or HEAD if that has all of
         its work. A new branch begins at the remote's branch of that name, as for `git
-        switch`, else at the tip of `before`, the branch of earlier runs, if HEAD lacks
-        its work, else at HEAD. BadInput without a commit."""
-        earlier = f"refs/heads/{before or self.name}"
-        tip, head, old = self.commits_at(self.ref, "HEAD", earlier)
-        tip = tip or self._remote_tip() or old
+        switch`, else at HEAD. BadInput without a commit."""
+        tip, head = self.commits_at(self.ref, "HEAD")
+        tip = tip or self._remote_tip()
         if not tip and not head:
             raise BadInput(
                 "this repository has no commit yet; make one: git add -A && git commit "
@@ -112,13 +110,13 @@ class Branch:
         found = self.git("for-each-ref", "--format=%(objectname)", pattern).split()
         return found[0] if len(set(found)) == 1 else ""
 
-    def open(self, before: str = "") -> tuple[str, list[str]]:
+    def open(self) -> tuple[str, list[str]]:
         """Make the branch if there is none, or let it begin again where HEAD has all of
-        its work; its tip, and what was done. `before` is as for `beginning`. BadInput
-        without a commit."""
-        start, tip = self.beginning(before), self.tip()
+        its work; its tip, and what was done. BadInput without a commit."""
+        start = self.beginning()
+        tip = self.tip()
         if not tip:
-            return start, [self._make(start, before)]
+            return start, [self._make(start)]
         if start == tip:
             missing = self.git.maybe("rev-list", "--count", f"{tip}..HEAD")
             number = int(missing or 0)
@@ -134,10 +132,10 @@ class Branch:
         try:
             self.land(start, tip, "begin again at HEAD", forward=not kept)
         except Moved:
-            return self.open(before)
+            return self.open()
         return start, [f"{self.name} is merged; restarted from your HEAD{kept}"]
 
-    def _make(self, start: str, before: str) -> str:
+    def _make(self, start: str) -> str:
         """Make the branch at `start`; a line that says where that is. BadInput if git
         refuses, as beside a branch `ralph` it refuses `ralph/p`."""
         try:
@@ -151,9 +149,6 @@ class Branch:
             ) from None
         if start == self._remote_tip():
             return f"made branch {self.name}, where the remote's is"
-        head, earlier = self.commits_at("HEAD", f"refs/heads/{before or self.name}")
-        if start == earlier != head:
-            return f"made branch {self.name}, at the tip of {before}"
         return f"made branch {self.name}"
 
     # ---------------------------------------------------------------- what landed
@@ -228,9 +223,7 @@ class Branch:
         if sign:
             with suppress(Late):
                 made = self.git.maybe(*words, "-S", stdin=data, timeout=_SIGNING)
-        commit = (made or self.git(*words, stdin=data)).strip()
-        self.git.note_tree(commit, tree)
-        return commit
+        return (made or self.git(*words, stdin=data)).strip()
 
     @cached_property
     def signs(self) -> bool:
@@ -251,25 +244,16 @@ class Branch:
             found.append(line.split(" ")[0] if is_commit else "")
         return found
 
-    def recent(self, ref: str) -> tuple[str, list[str]]:
-        """The commit that a ref names, and the last ones that lead to it, a line each;
-        nothing if it is gone."""
-        words = (*_PLAIN_LOG, "-5", "--format=%H %h %s", ref, "--")
-        lines = (self.git.maybe(*words) or "").splitlines()
-        if not lines:
-            return "", []
-        tip = lines[0].partition(" ")[0]
-        return tip, [text.one_line(line.partition(" ")[2], 100) for line in lines]
-
-    def log(self, span: str) -> list[str]:
-        """The newest twenty commits of a span such as `base..tip`, a line each."""
-        lines = self.git.maybe(*_PLAIN_LOG, "-20", span, "--format=%h %s") or ""
+    def log(self, span: str, most: int = 20) -> list[str]:
+        """The newest commits that lead to one, or of a span such as `base..tip`, a line
+        each."""
+        lines = self.git.maybe(*_PLAIN_LOG, f"-{most}", span, "--format=%h %s") or ""
         return [text.one_line(line, 100) for line in lines.splitlines()]
 
     def ancestors(self, commit: str, most: int) -> list[str]:
         """The first-parent ancestors of a commit, the newest first, at most so many."""
         words = ("rev-list", "--first-parent", f"-{most + 1}", commit)
-        return (self.git.maybe(*words) or "").split()[1:]
+        return self.git(*words).split()[1:]
 
     def diff(self, before: str, after: str, size: int) -> str:
         """The first `size` bytes of the change between two trees or commits."""

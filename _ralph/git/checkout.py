@@ -26,15 +26,14 @@ class Checkout:
     """A checkout in which untrusted programs run. ralph looks at `root` through the
     repository of `home`, with an index of its own at `index`; the `.git` in `root` is a
     throwaway that ralph never reads. `state` are the names of ralph's own files, which
-    are copied here for reading; `carried` those that `.worktreeinclude` names. A `full`
-    checkout has all files, even if home is a sparse one."""
+    are copied here for reading; `carried` those that `.worktreeinclude` names. It has
+    all files, even if home is a sparse checkout."""
 
     home: Git
     root: Path
     index: Path
     state: tuple[str, ...] = ()
     carried: list[str] = field(default_factory=list)
-    full: bool = False
 
     @cached_property
     def git(self) -> Git:
@@ -76,10 +75,6 @@ class Checkout:
         remove_lock(self)
         if self.exists:
             return False
-        above = self.root.parents[1]
-        for folder in (*reversed(self.root.parents), self.root):
-            if folder.is_symlink() and folder.is_relative_to(above):
-                folder.unlink()  # an agent can have put it there
         self.remove()
         self.root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.root.parent.chmod(0o700)
@@ -94,9 +89,7 @@ class Checkout:
         new = self.open()
         files.clear(self.beside("start"))
         make_submodules_real(self, tree)
-        words = ["read-tree", "--reset", "-u", tree]
-        if self.full:
-            words = [*WHOLE, *words]
+        words = (*WHOLE, "read-tree", "--reset", "-u", tree)
         if not self._succeeds(*words, timeout=_CHECKOUT):
             files.clear(self.root)
             new = self.open()
@@ -301,8 +294,6 @@ def _look(root: Path) -> tuple[list[str], list[str]]:
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     """What lies in a folder, if that can be read."""
-    if not os.access(folder, os.R_OK | os.X_OK):
-        files.open_up(folder)
     try:
         return list(os.scandir(folder))
     except OSError:

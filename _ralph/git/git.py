@@ -207,9 +207,9 @@ class Git:
                     stderr=err,
                 )
             except FileNotFoundError:
-                if self.root.is_dir():
-                    raise BadInput("git is not installed") from None
-                raise BadInput(f"the folder {self.root} is gone") from None
+                raise BadInput(
+                    f"git is not installed, or {self.root} is gone"
+                ) from None
             with process:
                 _wait(process, f"git {_verb(words)}", timeout, self.calls.control)
             out.seek(0)
@@ -231,19 +231,12 @@ class Git:
         if process.returncode:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.common))
 
-    def note_tree(self, commit: str, tree: str) -> None:
-        """Remember the tree of a commit that was just made."""
-        self._trees[commit] = tree
-
     def tree(self, commit: str) -> str:
-        """The tree of a commit, or of a tree; git is asked once for each object id, as
-        it never changes."""
-        if commit in self._trees:
-            return self._trees[commit]
-        found = self("rev-parse", f"{commit}^{{tree}}").strip()
-        if re.fullmatch(rf"[0-9a-f]{{{len(found)}}}", commit):  # no ref, which moves
-            self._trees[commit] = found
-        return found
+        """The tree of a commit, or of a tree, by its id, for which git is asked once: it
+        never changes."""
+        if commit not in self._trees:
+            self._trees[commit] = self("rev-parse", f"{commit}^{{tree}}").strip()
+        return self._trees[commit]
 
     def difference(self, before: str, after: str) -> Difference:
         """How two trees or commits differ. git is asked once for each pair."""
@@ -260,22 +253,17 @@ class Git:
 
     def entries(self, tree: str) -> dict[str, str]:
         """What a tree or commit holds: mode, kind and id of each file, by name. Of the
-        last tree that was asked for it is known, and of one that is known to differ
-        from that."""
+        last two that were asked for it is known."""
         tree = self.tree(tree)
-        found = self._entries.get(tree)
-        for before, entries in self._entries.items():
-            known = self._differences.get((before, tree))
-            if found is None and known:
-                found = _changed(entries, known.entries)
-        if found is None:
+        if tree not in self._entries:
             found = {}
             for entry in self.names("ls-tree", "-r", "-z", tree, timeout=BULK):
                 about, _, name = entry.partition("\t")
                 found[name] = about
-        self._entries.clear()
-        self._entries[tree] = found
-        return found
+            if len(self._entries) > 1:
+                self._entries.clear()
+            self._entries[tree] = found
+        return self._entries[tree]
 
     def name_of(self, path: Path) -> str:
         """What git calls this file; nothing if it lies elsewhere."""
@@ -324,17 +312,6 @@ def _difference(fields: list[str]) -> Difference:
                 added += int(plus)
                 removed += int(minus)
     return Difference(found, added, removed)
-
-
-def _changed(entries: dict[str, str], changed: Changed) -> dict[str, str]:
-    """What a tree holds that differs so from one with these entries."""
-    found = dict(entries)
-    for name, (_, new) in changed.items():
-        kind = "commit" if new.mode == "160000" else "blob"
-        found[name] = f"{new.mode} {kind} {new.blob}"
-        if not new.exists:
-            del found[name]
-    return found
 
 
 def in_folder(folder: Path, env: Mapping[str, str] | None = None) -> Git:
@@ -431,28 +408,20 @@ def no_space(folder: Path, what: str, said: str) -> TryLater | None:
 
 def git_places(folder: Path) -> tuple[Path, Path] | None:
     """The root of the git working tree around `folder` and the repository's common
-    folder, or None; BadInput if git cannot read it, or there is no working tree."""
+    folder, or None; BadInput if git cannot read it."""
     try:
-        top, common = _paths(folder, "--show-toplevel", "--git-common-dir")
-        return top, common
+        return _paths(folder, "--show-toplevel", "--git-common-dir")
     except BadInput:
-        if in_folder(folder).maybe("rev-parse", "--is-bare-repository") == "true\n":
-            raise BadInput(
-                f"{folder} is in a bare repository; make a worktree of it: git "
-                f"worktree add ../work"
-            ) from None
         if any((parent / ".git").exists() for parent in (folder, *folder.parents)):
             raise
         return None
 
 
-def _paths(folder: Path, *asked: str) -> list[Path]:
-    """The paths that `git rev-parse` prints. BadInput where one has a line feed."""
-    git = in_folder(folder)
-    lines = git("rev-parse", "--path-format=absolute", *asked).splitlines()
-    if len(lines) != len(asked):
-        raise BadInput(f"{folder}: ralph cannot work below a name with a line feed")
-    return [Path(line) for line in lines]
+def _paths(folder: Path, one: str, other: str) -> tuple[Path, Path]:
+    """Two paths that `git rev-parse` prints."""
+    words = ("rev-parse", "--path-format=absolute", one, other)
+    first, second = in_folder(folder)(*words).splitlines()
+    return Path(first), Path(second)
 
 
 # ---------------------------------------------------------------- settings

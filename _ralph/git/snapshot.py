@@ -8,7 +8,7 @@ import filecmp
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from _ralph import files, text
 from _ralph.git import patterns
@@ -19,6 +19,7 @@ from _ralph.git.checkout import (
     remove_lock,
 )
 from _ralph.git.git import BULK, WHOLE, Changed, Entry, Git, Late, no_space, nul
+from _ralph.git.notes import Start
 from _ralph.git.submodules import links_of
 from _ralph.model import LEFT_OUT
 
@@ -47,13 +48,7 @@ def snapshot(checkout: Checkout, tree: str) -> tuple[str, list[str]]:
     git = checkout.git
     try:
         said = _add_all(checkout, apart)
-        made = git.maybe("write-tree", timeout=BULK)
-        if made is None:
-            # The index is damaged, or what only it named is gone after `git gc
-            # --prune=now`: this reads nothing of the old one.
-            git("read-tree", tree, timeout=BULK)
-            said = _add_all(checkout, apart)
-            made = git("write-tree", timeout=BULK)
+        made = git("write-tree", timeout=BULK)
     except Late as error:  # a sparse file of terabytes
         remove_lock(checkout)
         return git.tree(tree), [f"git could not add the work: {error}"]
@@ -121,12 +116,12 @@ def _submodule_changes(checkout: Checkout, tree: str, replaced: list[str]) -> li
 # ---------------------------------------------------------------- what differs
 
 
-def work(checkout: Checkout, start: str, before: str, after: str) -> Changed:
-    """What an agent did to the tree `start` while what stands here changed from the
-    snapshot `before` to `after`: the entries that it has to replace, as they are in
-    `start` and as they are now."""
-    changed = checkout.git.difference(before, after).entries
-    by_setup = checkout.git.difference(start, before).entries  # and by git itself
+def work(checkout: Checkout, start: Start, after: str) -> Changed:
+    """What an agent did until the snapshot `after`: the entries that the tree which it
+    began with has to replace, as they are there and as they are now."""
+    git = checkout.git
+    changed = git.difference(start.snapshot, after).entries
+    by_setup = git.difference(start.tree, start.snapshot).entries  # and by git itself
     found = {}
     edited = {}
     for name, (old, new) in changed.items():
@@ -136,50 +131,29 @@ def work(checkout: Checkout, start: str, before: str, after: str) -> Changed:
         found[name] = (base, new)
         if base.is_file and new.is_file:
             edited[name] = (base, new)
-    if edited and _converts(checkout.git, changed):
+    if edited:
         fresh = checkout.beside("fresh")
         try:
-            found |= _unconverted(checkout.git, start, edited, fresh)
+            found |= _unconverted(git, start.tree, edited, fresh)
         finally:
             files.clear(fresh)
     return {name: (base, new) for name, (base, new) in found.items() if base != new}
 
 
-def with_work(
-    checkout: Checkout, start: str, before: str, after: str, found: Changed
-) -> str:
-    """`start` with the work that was `found` of what changed from the snapshot `before`
-    to `after`; mostly `after` itself."""
-    if start == before and found == checkout.git.difference(before, after).entries:
+def with_work(git: Git, start: Start, after: str, found: Changed) -> str:
+    """The tree that an attempt began with, and the work that was `found` of what changed
+    until the snapshot `after`: mostly that itself."""
+    changed = git.difference(start.snapshot, after).entries
+    if start.tree == start.snapshot and found == changed:
         return after
     entries = {name: new for name, (_, new) in found.items()}
-    return apply_changes(checkout.git, start, entries)
+    return apply_changes(git, start.tree, entries)
 
 
 def apply_changes(git: Git, tree: str, entries: Mapping[str, Entry]) -> str:
     """`tree` with these entries in the place of its own."""
     lines = [f"{entry.mode} {entry.blob}\t{name}" for name, entry in entries.items()]
     return git.edited(tree, lines) if lines else tree
-
-
-def _converts(git: Git, changed: Iterable[str]) -> bool:
-    """Whether git converts files here as it reads or writes them, or did before
-    `changed` was."""
-    if any(PurePosixPath(name).name == ".gitattributes" for name in changed):
-        return True
-    ends = git.maybe("config", "core.autocrlf") or "false"
-    if ends.strip().lower() not in ("false", "no", "off", "0", ""):
-        return True
-    named = git.maybe("config", "--path", "core.attributesfile") or ""
-    for path in (git.common / "info/attributes", Path(named.removesuffix("\n"))):
-        if files.read_regular(path, 1):
-            return True
-    return bool(_attributes(git))
-
-
-def _attributes(git: Git) -> list[str]:
-    words = ("ls-files", "-z", "--", ":(top,glob)**/.gitattributes")
-    return git.names(*words, timeout=BULK)
 
 
 def _unconverted(git: Git, start: str, edited: Changed, fresh: Path) -> Changed:
@@ -189,7 +163,9 @@ def _unconverted(git: Git, start: str, edited: Changed, fresh: Path) -> Changed:
     look = git.seen_at(files.clear(fresh) / "files", fresh / "index")
     look.root.mkdir(parents=True)
     look(*WHOLE, "read-tree", start, timeout=BULK)
-    for names in (_attributes(look), edited):  # git heeds the attributes there
+    asked = ("ls-files", "-z", "--", ":(top,glob)**/.gitattributes")
+    attributes = look.names(*asked, timeout=BULK)
+    for names in (attributes, edited):  # git heeds the attributes there
         words = (*WHOLE, "checkout-index", "-f", "-z", "--stdin")
         look.maybe(*words, stdin=nul(names), timeout=BULK)
     found = {}
@@ -217,17 +193,13 @@ def restore(
     protect: Collection[str],
     allow: Collection[str],
     state: Collection[str],
-    changed: Changed | None = None,
 ) -> tuple[str, dict[str, Entry], list[str]]:
     """The tree `after` with the files under `protect` as in `before`, but for those
     under `allow`: changed and deleted files are restored, new ones stay unless a
     pattern is their name or path (`conftest.py`). ralph's own files, `state`, are
-    always restored. `changed` is how the trees differ, if that is known. The tree, what
-    was restored, as it was before, and the names of what is new and stays."""
-    if not (protect or state):
-        return after, {}, []
-    if changed is None:
-        changed = git.difference(before, after).entries
+    always restored. The tree, what was restored, as it was before, and the names of
+    what is new and stays."""
+    changed = git.difference(before, after).entries
     is_blind = (git.common / "head").exists()  # it is called HEAD
     spelt = patterns.folded if is_blind else str
     protect = [spelt(pattern) for pattern in protect]

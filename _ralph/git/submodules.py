@@ -49,23 +49,20 @@ def submodules_of(home: Git, git: Git, tree: str) -> list[Submodule]:
         if not key.endswith(".path") or path not in links:
             continue
         name = key.removeprefix("submodule.").removesuffix(".path")
-        copy = copy_of(home, name, path)
+        copy = _copy_of(home, name)
         if copy:
             found.append(Submodule(path, links[path], copy))
     return found
 
 
-def copy_of(home: Git, name: str, path: str) -> Path | None:
-    """The git folder of a submodule at home: below `modules` of the worktree or of the
-    repository, or, from an old git, in the tree. Its name comes from the candidate, so
-    it must lead nowhere else: its configuration holds commands."""
+def _copy_of(home: Git, name: str) -> Path | None:
+    """The git folder of a submodule at home, below `modules` of the worktree or of the
+    repository. Its name must lead nowhere else: its configuration holds commands."""
     if ".." in name or os.path.isabs(name):
         return None
-    folders = [folder / name for folder in _kept(home)]
-    for folder in (*folders, home.root / path / ".git"):
-        is_real = Path(os.path.realpath(folder)) == folder
-        if is_real and (folder / "objects").is_dir():
-            return folder
+    for folder in _kept(home):
+        if (folder / name / "objects").is_dir():
+            return folder / name
     return None
 
 

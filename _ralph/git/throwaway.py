@@ -23,8 +23,6 @@ _KEYS = (
     "core.symlinks",
     "core.precomposeunicode",
     "core.bigfilethreshold",
-    "core.sparsecheckout",
-    "core.sparsecheckoutcone",
     "extensions.objectformat",
 )
 _SECTIONS = ("user.", "filter.", "diff.", "merge.", "lfs.", "init.", "submodule.")
@@ -97,15 +95,8 @@ def write_git(
     written = {name: os.fsencode(content) for name, content in common.items()}
     written["HEAD"] = os.fsencode(f"ref: refs/heads/{branch}\n")
     written[f"refs/heads/{branch}"] = f"{head}\n".encode()
-    sources = {
-        "shallow": home.common / "shallow",
-        "info/attributes": home.common / "info/attributes",
-        "info/exclude": home.common / "info/exclude",
-    }
-    if not checkout.full:
-        sources["info/sparse-checkout"] = home.dir / "info/sparse-checkout"
-    for name, source in sources.items():
-        data = files.read_regular(source)
+    for name in ("shallow", "info/attributes", "info/exclude"):
+        data = files.read_regular(home.common / name)
         if data is not None:
             written[name] = data
     ignored = [only(name) for name in (*LEFT_OUT, *checkout.state)]

@@ -163,7 +163,7 @@ def begin(loop: Loop, task: Task) -> Begun | None:
     """Decide which agent works the next attempt at `task`, where it starts and what it
     may spend; write the `start` record. None if somebody was faster."""
     compile_prompt(loop.settings.prompt)
-    tip, recent = loop.branch.recent(loop.tip())
+    tip = loop.tip()
     with loop.plan_locked():
         now = next_task(loop)
         share = share_of_budget(loop)
@@ -181,7 +181,6 @@ def begin(loop: Loop, task: Task) -> Begun | None:
             worker=loop.number,
             share=share.within(share_of(now, history)),
             base=tip,
-            recent=recent,
         )
         loop.write(
             AttemptBegan(

@@ -43,7 +43,6 @@ class Begun:
     conflict: Conflict = field(default_factory=Conflict)  # what stands in that tree
     clean: bool = False  # it begins without the work of earlier attempts
     earlier: str = ""  # the ref of that work
-    recent: Sequence[str] = ()  # the last commits
     red: Sequence[str] = ()  # the commands of its checks that are red before the work
     failing: Sequence[str] = ()  # the single tests that are, of each check
     notices: Sequence[str] = ()

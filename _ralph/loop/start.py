@@ -56,7 +56,7 @@ def begin(
     warnings = require_all(loop)
     # Before git: by it the locks are known that a power cut leaves
     note_plan(paths, loop.branch.name)
-    loop.first_tip, said = loop.branch.open(history.branch)
+    loop.first_tip, said = loop.branch.open()
     lines = [*notices, *said, *warnings]
     if history.run is None:  # one that crashed continues with its own limits
         history.this_run = RunHistory()

@@ -120,14 +120,12 @@ def second_snapshot(
     notices += remove_unusable(place, start.tree)
     after, refused = snapshot(place, start.tree)
     notices += refused
-    found = work(place, start.tree, start.snapshot, after)
+    found = work(place, start, after)
     left_behind, restored = litter(place, start.tree, found)
     kept = {name: pair for name, pair in found.items() if name not in left_behind}
-    left = with_work(place, start.tree, start.snapshot, after, kept)
+    left = with_work(place.git, start, after, kept)
     base = loop.git.tree(begun.base)
-    known = kept if start.tree == base else None
-    allow = begun.task.allow
-    tree, back, new = loop.places.restored(begun.base, left, allow, known)
+    tree, back, new = loop.places.restored(begun.base, left, begun.task.allow)
     notices += [
         f"{text.one_line(name)} is new under a protected pattern" for name in new
     ]
@@ -225,7 +223,7 @@ def prompt_for(loop: Loop, begun: Begun) -> str:
         attempts=attempts_at(loop.limits, task),
         reads_rulebook=begun.agent.cli.reads_rulebook,
         trusted=loop.places.from_home.trust.files,
-        recent=begun.recent,
+        recent=loop.branch.log(begun.base, 5),
         beside=beside,
         clean_start=begun.clean or not begun.left,
         red_before=begun.red,
@@ -239,9 +237,7 @@ def prompt_for(loop: Loop, begun: Begun) -> str:
 def preview(loop: Loop, task: Task) -> str:
     """The prompt that an attempt would get now; nothing is run."""
     known = loop.history.of(task)
-    base, recent = loop.branch.recent(loop.branch.ref)
-    if not base:
-        base, recent = loop.branch.recent("HEAD")
+    base = loop.branch.tip() or loop.branch.commit_at("HEAD")
     begun = Begun(
         task=task,
         agent=loop.agents.agent(task),
@@ -252,6 +248,5 @@ def preview(loop: Loop, task: Task) -> str:
         share=Share(),
         base=base,
         left=known.left,
-        recent=recent,
     )
     return prompt_for(loop, replace(begun, clean=is_last(loop, begun)))

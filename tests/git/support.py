@@ -11,8 +11,11 @@ from pathlib import Path
 from _ralph import files
 from _ralph.checks.places import Places
 from _ralph.checks.view import View
-from _ralph.git.checkout import Checkout
+from _ralph.git.checkout import Checkout, remove_unusable
 from _ralph.git.git import Git
+from _ralph.git.litter import litter
+from _ralph.git.notes import Start
+from _ralph.git.snapshot import snapshot, with_work, work
 from _ralph.model import Setup
 from _ralph.process.process import Control
 from _ralph.state import layout, limits, prd
@@ -59,6 +62,22 @@ def in_it(place: Checkout, *words: str, check: bool = True) -> str:
     )
     assert done.returncode == 0 or not check, (words, done.stderr)
     return done.stdout.decode("utf-8", "surrogateescape")
+
+
+def taken(place: Checkout, start: Start) -> tuple[str, list[str]]:
+    """The tree that an agent left, and what is said."""
+    said = remove_unusable(place, start.tree)
+    after, refused = snapshot(place, start.tree)
+    found = work(place, start, after)
+    left_out, lines = litter(place, start.tree, found)
+    kept = {name: pair for name, pair in found.items() if name not in left_out}
+    return with_work(place.git, start, after, kept), [*said, *refused, *lines]
+
+
+def changed(repo: Repo, tree: str) -> list[str]:
+    """The names of what differs from HEAD."""
+    listed = repo.git("diff", "--name-only", "--no-renames", "-z", "HEAD", tree)
+    return listed.split("\0")[:-1]
 
 
 def head(repo: Repo, name: str = "HEAD") -> str:

@@ -129,24 +129,6 @@ def test_a_squashed_branch_that_got_more_work_since_goes_on(repo: Repo) -> None:
     assert branch.is_ahead and branch.open()[0] == more
 
 
-def test_a_new_name_goes_on_from_the_old_branch_unless_that_was_merged(
-    repo: Repo,
-) -> None:
-    old, new = branch_of(repo), branch_of(repo, "feature")
-    tip, _ = old.open()
-    old.land(work := work_on(repo, tip), tip, "x")
-    assert new.open("ralph/p") == (work, ["made branch feature, at the tip of ralph/p"])
-    repo.git("merge", "-q", "--ff-only", "ralph/p")
-    assert branch_of(repo, "other").open("ralph/p") == (
-        head(repo),
-        ["made branch other"],
-    )
-    assert branch_of(repo, "third").open("no-such-branch") == (
-        head(repo),
-        ["made branch third"],
-    )
-
-
 def test_a_branch_that_a_remote_has_begins_there_as_after_git_switch(
     repo: Repo,
 ) -> None:

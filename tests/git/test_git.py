@@ -53,7 +53,7 @@ int sync_volume_np(const char *path, int flags) {
 @pytest.mark.skipif(
     sys.platform == "darwin", reason="it stands for a call that this system has"
 )
-@pytest.mark.parametrize("answer", ["0", "-1", "no such call"])
+@pytest.mark.parametrize("answer", ["0", "no such call"])
 def test_objects_leave_the_cache_of_the_drive_too(
     repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
@@ -122,23 +122,12 @@ def test_an_error_has_the_words_of_git_and_a_way_on(repo: Repo) -> None:
         git("status")
 
 
-@pytest.mark.parametrize("name", ["plain", "a b", "é", "'"])
-def test_the_places_of_git_around_a_folder(
-    tmp_path: Path, repo: Repo, name: str
-) -> None:
-    root = tmp_path.resolve() / name
+def test_the_places_of_git_around_a_folder(tmp_path: Path, repo: Repo) -> None:
+    root = tmp_path.resolve() / "a 'é'"
     repo.path.rename(root)
     (root / "sub").mkdir()
     assert git_places(root / "sub") == (root, root / ".git")
     assert git_places(tmp_path) is None
-
-
-def test_a_bare_repository_is_refused_with_a_way_on(repo: Repo) -> None:
-    repo.git("config", "core.bare", "true")
-    with pytest.raises(
-        BadInput, match="in a bare repository; make a worktree of it: git worktree add"
-    ):
-        git_places(repo.path / ".git")
 
 
 def test_settings_are_read_once(
@@ -181,25 +170,9 @@ def test_settings_in_the_environment_are_kept(
     assert asked == "https://token@x.invalid/a.git\n"
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "",
-        "plain",
-        'a "quoted" \\ one',
-        "tab\tand\nline",
-        "# ; not a comment",
-        " blanks ",
-    ],
-)
-@pytest.mark.parametrize("key", ["a.b", "a.sub.b", 'a.s"u\\b.c.b'])
-def test_a_setting_is_read_back_as_it_was(
-    tmp_path: Path, repo: Repo, key: str, value: str
-) -> None:
+@pytest.mark.parametrize("key", ["a.b", 'a.s"u\\b.c.b'])
+def test_a_setting_is_read_back_as_it_was(tmp_path: Path, repo: Repo, key: str) -> None:
+    value = ' a "quoted" \\ one,\ttab\nand line # ; no comment '
     (tmp_path / "config").write_text(setting(f"{key}\n{value}"))
-    assert (
-        Git.at(repo.path)(
-            "config", "--file", str(tmp_path / "config"), "-z", "--get", key
-        )
-        == f"{value}\0"
-    )
+    words = ("config", "--file", str(tmp_path / "config"), "-z", "--get", key)
+    assert Git.at(repo.path)(*words) == f"{value}\0"

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.git.checkout import Checkout, hide, remove_unusable
+from _ralph.git.checkout import Checkout, hide
 from _ralph.git.notes import Start
-from _ralph.git.snapshot import snapshot, with_work, work
+from _ralph.git.snapshot import snapshot
 from _ralph.git.throwaway import copy_state
 from _ralph.model import HANDOFF
 from tests.conftest import Repo
-from tests.git.support import head, place_of, places_of, tree_of, write
+from tests.git.support import changed, head, place_of, places_of, taken, tree_of, write
 
 CRLF = b"one\r\ntwo\r\nthree\r\n"
 
@@ -42,14 +42,6 @@ def later(path: Path, seconds: float) -> None:
     os.utime(path, (moment, moment), follow_symlinks=False)
 
 
-def taken(place: Checkout, start: Start) -> tuple[str, list[str]]:
-    """The tree of the work, and what is said."""
-    remove_unusable(place, start.tree)
-    after, said = snapshot(place, start.tree)
-    found = work(place, start.tree, start.snapshot, after)
-    return with_work(place, start.tree, start.snapshot, after, found), said
-
-
 def touch_all(place: Checkout) -> None:
     """Write every file again, with the same bytes."""
     for name in place.git.names("ls-files", "-z"):
@@ -57,10 +49,6 @@ def touch_all(place: Checkout) -> None:
         if path.is_file() and not path.is_symlink():
             path.write_bytes(path.read_bytes())
             later(path, 5)
-
-
-def changed(repo: Repo, tree: str) -> list[str]:
-    return repo.git("diff", "--name-only", "HEAD", tree).split()
 
 
 def with_crlf(repo: Repo, attributes: str) -> Repo:
