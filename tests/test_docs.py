@@ -26,7 +26,7 @@ from _ralph.agents.prompt import VARIABLES
 from _ralph.agents.registry import BUILTIN, with_own
 from _ralph.errors import Exit, Stop
 from _ralph.files import resource
-from _ralph.model import Plan, Tokens, Verdict
+from _ralph.model import Plan, Verdict
 from _ralph.state import prd, summary
 from _ralph.state.history import LABELS, History
 from _ralph.state.limits import NONE, Limits
@@ -482,7 +482,7 @@ def fields_of(found: dict[str, Any], above: str = "") -> Iterator[str]:
 
 def test_every_field_of_the_object_is_described_once(plan: Plan) -> None:
     at = "2026-11-21 22:00:05"
-    worker = Worker(1, "A", 1, "claude", at, 5.0, "/s/work-1", 0.0, Tokens(), "")
+    worker = Worker(1, "A", 1, "claude", at, 5.0, "/s/work-1")
     run = Running(4711, at, False, False, [worker])
     whole = summary.summarize(plan, History(), Stop("complete", "done"), 1.0, run)
     news = summary.news("passed", "p", "A", "", whole)

@@ -146,7 +146,7 @@ def _say_goodbye(loop: Loop, stop: Stop) -> None:
     why = text.one_line(stop.reason, 240)  # `status` says all of it
     where = f"{passed} of {len(tasks)} passed, on branch {loop.branch.name}"
     loop.view.last(f"{why} | {where}", failed=bool(stop.exit))
-    ahead = loop.branch.name if loop.branch.is_ahead else ""
+    ahead = loop.branch.is_ahead
     known = Status(loop.plan, loop.history, loop.options.prd, to_land=ahead)
     steps = next_steps(known, stopped_by(stop))
     if steps:

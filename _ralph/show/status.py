@@ -27,12 +27,10 @@ from _ralph.state.summary import (
     TaskFacts,
     Worker,
     command_line,
-    dollars,
     last_stop,
     limits_words,
     spent,
     summarize,
-    thousands,
 )
 
 WEAK = "weak: no check that was red before such a task turned green by it"
@@ -45,12 +43,11 @@ _COLORS = {
     "next": "cyan",
 }
 _WIDTH = 120
-"""Columns where there is no terminal."""
+"""Columns where there is no terminal, and the fewest of one."""
 _USD = 20.0
 """Dollars for a night, where nobody has said how many."""
 _STATE = len("running")
-_NARROW = 60
-"""Below so many columns, what a task took is not shown."""
+_LEAST = 60
 
 
 class Status(NamedTuple):
@@ -61,7 +58,7 @@ class Status(NamedTuple):
     prd: Path = Path("prd.json")  # as it was given
     running: Running | None = None  # the loop at work
     places: Path | None = None  # the folder in which agents and checks work
-    to_land: str = ""  # the branch of a plan that is done, if HEAD lacks its work
+    to_land: bool = False  # the plan is done, and HEAD lacks its work
 
 
 def read(prd_path: Path) -> Status:
@@ -77,24 +74,23 @@ def read(prd_path: Path) -> Status:
                 f"{error}; the loop at work (pid {loop.pid}) starts nothing new until then"
             ) from None
         raise
-    to_land = ""
+    to_land = False
     if history.branch and all(task.passed for task in plan.tasks):
         from _ralph.git.branch import Branch  # 10 ms, and only when all is done
         from _ralph.git.git import Git
 
-        if Branch(Git.at(paths.root), history.branch, "").is_ahead:
-            to_land = history.branch
+        to_land = Branch(Git.at(paths.root), history.branch, "").is_ahead
     return Status(
         plan,
         history,
         prd=prd_path,
-        running=_running(paths, plan, history),
+        running=_running(paths, history),
         places=paths.places if paths.places.is_dir() else None,
         to_land=to_land,
     )
 
 
-def _running(paths: Paths, plan: Plan, history: History) -> Running | None:
+def _running(paths: Paths, history: History) -> Running | None:
     """The loop at work on a plan, if there is one."""
     loop = layout.loop_at_work(paths)
     if loop is None:
@@ -105,20 +101,12 @@ def _running(paths: Paths, plan: Plan, history: History) -> Running | None:
         since=loop.since,
         stopping=layout.stop_is_asked(paths, loop.run_id),
         rechecking=len(paths.rooms) > 1,
-        workers=[_worker(paths, plan, start) for start in starts],
+        workers=[_worker(paths, start) for start in starts],
     )
 
 
-def _worker(paths: Paths, plan: Plan, start: AttemptBegan) -> Worker:
-    """What a loop does now, since when, where, and what its agent has used so far."""
-    from _ralph.agents import cli, registry, stream  # only while a loop runs
-
-    name = layout.log_name(start.iteration, start.task)
-    so_far = stream.Stream(cli.PLAIN)
-    with contextlib.suppress(BadInput):  # a person may edit the plan meanwhile
-        clis = registry.with_own(plan.settings.get("agents", {}))
-        known = registry.find_agent(start.command, clis, "full").cli
-        so_far = stream.replay(known, paths.logs / f"{name}.out") or so_far
+def _worker(paths: Paths, start: AttemptBegan) -> Worker:
+    """What a loop does now, since when, and where."""
     number = start.worker or 1
     return Worker(
         worker=number,
@@ -128,9 +116,6 @@ def _worker(paths: Paths, plan: Plan, start: AttemptBegan) -> Worker:
         since=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start.time)),
         seconds=round(max(time.time() - start.time, 0.0), 1),
         workspace=str(paths.workspace(number)),
-        usd=round(so_far.turn.usd or 0.0, 6),
-        tokens=so_far.turn.used,
-        doing=text.one_line(text.redact(so_far.doing), 100),
     )
 
 
@@ -141,19 +126,14 @@ def show(status: Status, form: str) -> str:
         return json.dumps(as_object(status))
     terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     color = terminal and not os.environ.get("NO_COLOR")
+    width = _WIDTH
+    if sys.stdout.isatty():
+        import shutil  # 5 ms, and only there
+
+        width = shutil.get_terminal_size().columns
     if form == "md":
         return text.fenced("\n".join(lines(status, _WIDTH, color=False)), "text")
-    return "\n".join(lines(status, _columns(), color))
-
-
-def _columns() -> int:
-    """How wide the terminal is. As `shutil` has it, whose import takes 5 ms."""
-    named = os.environ.get("COLUMNS", "")
-    if named.isdecimal() and int(named):
-        return int(named)
-    with contextlib.suppress(OSError):
-        return os.get_terminal_size(1).columns or _WIDTH
-    return _WIDTH
+    return "\n".join(lines(status, width, color))
 
 
 def as_object(status: Status) -> Json:
@@ -173,14 +153,14 @@ def lines(status: Status, width: int, color: bool) -> list[str]:
     know of it; then how many passed, and what is going on."""
     known = _summary(status)
     rows = _rows(known)
-    width = max(width, 40)
+    width = max(width, _LEAST)
     upcoming = "" if known.running else known.next
     id_width = min(max((len(row.id) for row in rows), default=0), width // 3)
     spent_width = max((len(row.spent) for row in rows), default=0)
     printed = []
     for row in rows:
         columns = f"  {text.one_line(row.id, id_width):{id_width}}  "
-        if spent_width and width >= _NARROW:
+        if spent_width:
             columns += f"{row.spent:>{spent_width}}  "
         title = f"({row.remark}) {row.title}" if row.remark else row.title
         title = text.one_line(title, width - _STATE - len(columns))
@@ -189,8 +169,10 @@ def lines(status: Status, width: int, color: bool) -> list[str]:
         if color:
             word = style(word, fg=_COLORS.get(state))
         printed.append(word + columns + title)
-        for line in [*row.warnings, *_failure(row)]:
-            printed.append(" " * (_STATE + 2) + line)
+        below = list(row.warnings)
+        if row.known.last and row.state not in ("passed", "running"):
+            below += _end_of(row.known.last.failure)
+        printed += [" " * (_STATE + 2) + line for line in below]
     sentences = [_count(status.plan, known, rows), *_sentences(status, known)]
     return [*printed, "", *(text.one_line(words, 1000) for words in sentences)]
 
@@ -204,21 +186,14 @@ def _rows(known: Summary) -> list[TaskFacts]:
     for facts in known.tasks:
         if worker := workers.get(facts.task.id):
             lasted = text.duration(worker.seconds, short=True)
+            where = text.one_line(f"{Path(worker.workspace).name}: {worker.agent}")
             facts = facts._replace(
                 state="running",
                 remark=f"attempt {worker.attempt}, {lasted}",
-                warnings=[_worker_words(worker), *facts.warnings],
+                warnings=[where, *facts.warnings],
             )
         rows.append(facts)
     return rows
-
-
-def _failure(row: TaskFacts) -> list[str]:
-    """The red check of a task that has not passed."""
-    last = row.known.last
-    if row.task.passed or row.state == "running" or last is None:
-        return []
-    return _end_of(last.failure)
 
 
 def _end_of(failure: Failure) -> list[str]:
@@ -232,15 +207,6 @@ def last_lines(printed: str) -> list[str]:
     """The last lines of what a check printed."""
     lines = text.last_lines(text.redact(text.clean(printed)))
     return [f"| {text.one_line(line)}" for line in lines]
-
-
-def _worker_words(worker: Worker) -> str:
-    """`work-1: claude, $0.12, 20.3k tokens; Bash pytest`."""
-    used = [worker.agent, dollars(worker.usd), thousands(worker.tokens)]
-    words = f"{Path(worker.workspace).name}: {', '.join(filter(None, used))}"
-    if worker.doing:
-        words += f"; {worker.doing}"
-    return text.one_line(words)
 
 
 def _count(plan: Plan, known: Summary, rows: list[TaskFacts]) -> str:
@@ -344,8 +310,7 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     if all(task.passed for task in plan.tasks):
         if not status.to_land:
             return []
-        land = command_line("land", path, [status.to_land])
-        return [command_line("report", path), land]
+        return [command_line("report", path), command_line("land", path)]
     return [again]
 
 

@@ -78,12 +78,6 @@ class Worker(NamedTuple):
     since: str  # local time
     seconds: float  # since then
     workspace: str
-    usd: float  # what its agent has used so far, like the tokens
-    tokens: Tokens
-    doing: str  # the last that its agent said or did
-
-    def as_object(self) -> Json:
-        return {**self._asdict(), "tokens": asdict(self.tokens)}
 
 
 class Running(NamedTuple):
@@ -96,7 +90,7 @@ class Running(NamedTuple):
     workers: list[Worker]
 
     def as_object(self) -> Json:
-        workers = [worker.as_object() for worker in self.workers]
+        workers = [worker._asdict() for worker in self.workers]
         return {**self._asdict(), "workers": workers}
 
 

@@ -433,4 +433,4 @@ def test_a_run_goes_on_where_its_passes_are_and_the_person_s_branch_stays(
     assert repo.ralph("run", "--agent", agent).returncode == 0
     assert repo.verdicts() == ["T1 passed", "T2 passed", "T3 passed"]
     assert head(repo, "feature") == head(repo, "main") == before
-    assert "next: ralph report; ralph land ralph/p" in repo.ralph("status").stdout
+    assert "next: ralph report; ralph land" in repo.ralph("status").stdout

@@ -18,7 +18,7 @@ from _ralph import text
 from _ralph.show import status
 from _ralph.show.status import Status
 from _ralph.state import prd
-from _ralph.state.records import VERSION, from_json
+from _ralph.state.records import from_json
 from _ralph.state.summary import Running
 from tests.conftest import Repo
 from tests.state.test_log import replay
@@ -135,13 +135,11 @@ def test_markdown_is_the_text_in_a_fence(tmp_path: Path) -> None:
     assert inside == status.lines(shown, 120, color=False)
 
 
-HOSTILE = [
-    "word " * 60, "価格" * 60, "\x1b[2J\x1b[31mred\x07\x00\u202e", "a\nb\r\nc\td", "\ud800 half",
-]  # fmt: skip
+HOSTILE = ["価格" * 60, "\x1b[2J\x1b[31mred\x07\x00\u202e", "a\nb\r\nc\td \ud800 half"]
 
 
 @pytest.mark.parametrize("words", HOSTILE)
-@pytest.mark.parametrize("width", [40, 200])
+@pytest.mark.parametrize("width", [60, 200])
 def test_no_text_breaks_a_row_or_moves_a_column(
     tmp_path: Path, words: str, width: int
 ) -> None:
@@ -176,13 +174,12 @@ def on_a_terminal(repo: Repo, **env: str) -> str:
 
 def test_color_and_width_are_those_of_a_terminal_that_wants_it(repo: Repo) -> None:
     repo.plan({"passes": True}, {"title": "t" * 200}, checks=["true"])
-    assert on_a_terminal(repo).startswith("\x1b[32mpassed")
-    assert not ESCAPE.search(on_a_terminal(repo, NO_COLOR="1"))
+    assert on_a_terminal(repo, COLUMNS="80").startswith("\x1b[32mpassed")
     assert not ESCAPE.search(on_a_terminal(repo, TERM="dumb"))
     narrow = on_a_terminal(repo, NO_COLOR="1", COLUMNS="60")
     assert max(map(len, narrow.splitlines())) == 60
     piped = repo.ralph("status").stdout
-    assert not ESCAPE.search(piped)
+    assert not ESCAPE.search(narrow + piped)
     assert max(map(len, piped.splitlines())) == 120
 
 
@@ -222,7 +219,7 @@ def asks(task: str) -> Records:
     ("bbb", asks("B"), f"{RETRY}; ralph run"),
     ("obo", [{**worked("A", 1, "failed", denied=True, denials=["cp"])[1], "run": "r"}, stopped("unavailable", 5)], "ralph run --full-permissions"),
     ("ono", [], "nothing proves B; name a check: ralph run --check 'YOUR TEST COMMAND'"),
-    ("ppp", [], "ralph report; ralph land ralph/x"),
+    ("ppp", [], "ralph report; ralph land"),
     # what no task can go on without comes before those that are blocked
     ("obo", [stopped("budget", 4)], "raise `budget` in prd.json; ralph run"),
     ("obo", [stopped("unavailable", 5)], "fix it; ralph doctor --probe; ralph run"),
@@ -247,7 +244,7 @@ def test_what_to_do_next(
     ]
     checks = [{"name": "lint", "run": "npm run lint"}]
     shown = make(tmp_path, tasks, records, checks=[] if "n" in states else checks)
-    shown = shown._replace(to_land="ralph/x")
+    shown = shown._replace(to_land=True)
     last = shown.history.stopped
     assert "; ".join(status.next_steps(shown, last)) == wanted
     # where a key pays, the run has a limit
@@ -270,26 +267,28 @@ def test_what_to_do_next(
 
 # ---------------------------------------------------------------- the object
 
+OBJECT = {
+    "stop": "limit", "exit": 3, "passed": 2, "total": 6, "iterations": 5, "usd": 1.68,
+    "branch": "ralph/shop", "next": "US-003", "final_check_due": True, "running": None,
+}  # fmt: skip
+STATES = [
+    "passed None", "passed None", "failed npm test failed", "waiting None",
+    "blocked 3 failed attempts", "open None",
+]  # fmt: skip
+
 
 def test_the_object_of_a_plan_in_every_state(tmp_path: Path) -> None:
     found = json.loads(status.show(shop(tmp_path), "json"))
-    top = {key: found[key] for key in ("stop", "exit", "passed", "total", "iterations")}
-    assert top == {"stop": "limit", "exit": 3, "passed": 2, "total": 6, "iterations": 5}
-    assert (found["usd"], found["branch"], found["next"]) == (
-        1.68, "ralph/shop", "US-003",
-    )  # fmt: skip
-    assert found["final_check_due"] is True and found["running"] is None
+    assert {key: found[key] for key in OBJECT} == OBJECT
     tasks = found["tasks"]
-    assert [task["state"] for task in tasks] == [
-        "passed", "passed", "failed", "waiting", "blocked", "open",
-    ]  # fmt: skip
-    assert [task["weak"] for task in tasks] == [False, True, *[False] * 4]
+    for task, said in zip(tasks, STATES, strict=True):
+        assert f"{task['state']} {task['reason']}".startswith(said)
+    assert [task["id"] for task in tasks if task["weak"]] == ["US-002"]
     assert tasks[3]["waits_for"] == ["US-003"]
-    assert tasks[4]["reason"].startswith("3 failed attempts")
     assert tasks[4]["question"] == "Which format?"
     assert tasks[4]["parked"] == "refs/ralph/parked/0005-US-005"
-    assert (tasks[2]["failures"], tasks[2]["attempts"]) == (2, 2)
-    assert tasks[2]["seconds"] == 624.0
+    counted = [tasks[2][key] for key in ("failures", "attempts", "seconds")]
+    assert counted == [2, 2, 624.0]
 
 
 LIMITED: Records = [
@@ -326,6 +325,13 @@ def test_what_is_used_of_each_limit(tmp_path: Path) -> None:
     assert status.as_object(odd)["limits"] == {"run": {}, "plan": {}}
 
 
+WAITS = """
+(OUT / task).touch()
+while not (OUT / "go").exists(): time.sleep(0.05)
+P(f"{task}.txt").touch()
+"""
+
+
 def needs(name: str) -> dict[str, Any]:
     return {"checks": [f"test -f {name}.txt"]}
 
@@ -337,43 +343,32 @@ def look(repo: Repo) -> dict[str, Any]:
 
 def test_the_object_before_during_and_after_a_run(repo: Repo) -> None:
     repo.plan(needs("T1"), {**needs("T2"), "dependsOn": ["T1"]})
-    repo.commit("plan")
     before = look(repo)
     assert (before["next"], before["running"], before["stop"]) == ("T1", None, None)
     assert before["branch"] is None
-    usage = {"input_tokens": 3000, "output_tokens": 30}
-    content = [{"type": "tool_use", "name": "Bash", "input": {"command": "pytest -q"}}]
-    message = {"id": "m", "content": content, "usage": usage}
-    event = json.dumps({"type": "assistant", "message": message})
-    result = json.dumps(
-        {"type": "result", "is_error": False, "total_cost_usd": 0.1, "usage": usage}
-    )
-    script = f"""
-        print({event!r}, '{{"type":"user"}}', sep="\\n", flush=True)
-        P(OUT / task).touch()
-        while not P(OUT / "go").exists(): time.sleep(0.05)
-        P(f"{{task}}.txt").touch()
-        print({result!r})
-    """
-    repo.tool("claude", f"exec {repo.agent(script)}")
-    process = repo.start("run", "--full-permissions")
+    agent = repo.agent(WAITS)
+    process = repo.start("run", "--agent", agent)
     repo.wait_for("../T1")
     during = look(repo)
     assert (during["running"]["pid"], during["stop"]) == (process.pid, None)
     (worker,) = during["running"]["workers"]
-    assert (worker["task"], worker["workspace"]) == ("T1", str(repo.workspace))
-    assert (worker["tokens"]["input"], worker["doing"]) == (3000, "Bash pytest -q")
-    assert worker["usd"] == 0, "it names its price when it ends"
-    shown = repo.ralph("status", COLUMNS="300").stdout
+    wanted = {"task": "T1", "attempt": 1, "workspace": str(repo.workspace)}
+    assert {key: worker[key] for key in wanted} == wanted
+    shown = repo.ralph("status").stdout
     assert re.match(r"running  T1  \(attempt 1, \d+ s\) task 1\n", shown)
-    assert "\n         work-1: claude, 3.0k tokens; Bash pytest -q\n" in shown
+    assert f"\n         work-1: {agent[:40]}" in shown
     assert f"agents and checks work in {repo.places}\n" in shown
-    (repo.outside / "go").touch()
+    whole = repo.read("prd.json")
+    repo.write("prd.json", whole[:60])  # it says who waits for the plan
+    done = repo.ralph("status", "--json")
+    assert done.returncode == 2 and done.stdout == ""
+    assert f"the loop at work (pid {process.pid}) starts nothing new" in done.stderr
+    repo.write("prd.json", whole)
+    repo.write("../go", "")
     assert process.wait(30) == 0
     after = look(repo)
     assert (after["stop"], after["exit"], after["next"]) == ("complete", 0, None)
     assert after["branch"] == "ralph/p" and after["running"] is None
-    assert [task["state"] for task in after["tasks"]] == ["passed", "passed"]
 
 
 # ---------------------------------------------------------------- reading
@@ -383,11 +378,12 @@ def test_it_only_reads(repo: Repo) -> None:
     repo.plan({"checks": ["false"]}, {}, limits={"attempts": 1}, checks=["true"])
     repo.run(repo.agent("P('T1.txt').touch()"), "--max-iterations", "1")
 
-    def everything() -> dict[str, tuple[int, int]]:
-        found = [path for path in repo.outside.rglob("*") if path.is_file()]
-        return {
-            str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in found
-        }
+    def everything() -> list[tuple[str, int, int]]:
+        found = []
+        for path in sorted(repo.outside.rglob("*")):
+            if path.is_file():
+                found.append((str(path), path.stat().st_mtime_ns, path.stat().st_size))
+        return found
 
     before = everything()
     for form in ("text", "md", "json"):
@@ -396,26 +392,11 @@ def test_it_only_reads(repo: Repo) -> None:
     assert everything() == before
 
 
-def test_a_plan_that_cannot_be_read_is_named_with_the_loop_that_waits(
-    repo: Repo,
-) -> None:
-    repo.plan(needs("T1"))
-    whole = repo.read("prd.json")
-    repo.write("prd.json", whole[:60])
+def test_a_plan_that_cannot_be_read_is_named(repo: Repo) -> None:
+    repo.write("prd.json", '{"userStories": [')
     done = repo.ralph("status")
     assert done.returncode == 2 and done.stderr.startswith("ralph: prd.json")
     assert "loop" not in done.stderr and done.stdout == ""
-    repo.write("prd.json", whole)
-    agent = repo.agent("(OUT / 'up').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.05)\nP('T1.txt').touch()")  # fmt: skip
-    process = repo.start("run", "--agent", agent)
-    repo.wait_for("../up")
-    repo.write("prd.json", whole[:60])
-    done = repo.ralph("status", "--json")
-    assert done.returncode == 2 and done.stdout == ""
-    assert f"the loop at work (pid {process.pid}) starts nothing new" in done.stderr
-    repo.write("prd.json", whole)
-    (repo.outside / "go").touch()
-    assert process.wait(30) == 0
 
 
 # ---------------------------------------------------------------- quick
@@ -428,22 +409,12 @@ HEAVY = {
 
 def test_what_it_does_not_need_is_not_imported(repo: Repo) -> None:
     repo.plan(*[{"passes": number < 55} for number in range(100)], checks=["true"])
-    titles = {f"T{number}": f"task {number}" for number in range(1, 101)}
-    entries = [
-        {"v": VERSION, **complete(record, titles)}
-        for number in range(1, 66)
-        for record in worked(
-            f"T{number}", number, "failed" if number > 55 else "passed"
-        )
-    ]
-    lines = [f"<!-- ralph {json.dumps(entry)} -->\n" for entry in entries]
-    repo.write("progress.txt", "".join(lines))
     code = "import sys, ralph; sys.argv = ['ralph', 'status']\ntry: ralph.main()\nexcept SystemExit: print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=repo.path, env=repo.env, capture_output=True, text=True, timeout=30
-    )  # fmt: skip
-    assert "55 of 100 passed, 10 failed" in done.stdout, done.stderr
-    assert HEAVY & set(done.stdout.splitlines()[-1].split()) == set()
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=repo.path, env=repo.env, stdout=subprocess.PIPE)
+    said = done.stdout.decode()
+    assert "55 of 100 passed" in said
+    assert HEAVY & set(said.splitlines()[-1].split()) == set()
 
 
 def test_the_failure_that_is_shown_is_the_one_that_binds(repo: Repo) -> None:
