@@ -104,7 +104,6 @@ class Repo:
             "PATH": os.environ["PATH"],
             "HOME": str(folder / "no-home"),
             "LC_ALL": "C",
-            "GIT_CONFIG_GLOBAL": "/dev/null",
             "GIT_CONFIG_SYSTEM": "/dev/null",
             "PYTHONPATH": str(ROOT),
             "XDG_STATE_HOME": str(folder / "state"),
@@ -417,7 +416,7 @@ def become_ralph(
     and stderr if its streams do not stand yet; never returns."""
     code = 1
     try:
-        gc.freeze()  # what is here already is nothing to look through
+        gc.disable()  # it does not live long
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(env)
@@ -449,6 +448,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Put what tests make into memory, if there is room: a sync waits for all that
     others write to the disk. `make test-crash` uses the disk; so do tests of real
     programs, whose own sandboxes have another /dev."""
+    python = shutil.which("python3")
+    if python and Path(python).read_bytes()[:2] == b"#!":
+        # A version manager's script starts thirty processes where one is meant.
+        os.environ["PATH"] = f"{sys.base_prefix}/bin:{os.environ['PATH']}"
     if not shutil.which("setsid"):
         os.environ["PATH"] += f":{ROOT}/tests/darwin/bin"
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # 256 on macOS
@@ -469,7 +472,7 @@ def imported() -> None:
     """What a forked ralph need not import again."""
     for path in (ROOT / "_ralph").rglob("[a-z]*.py"):
         importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
-    for library in ("filelock", "jinja2", "jsonschema"):
+    for library in ("filelock", "jinja2", "jsonschema", "pathspec"):
         importlib.import_module(library)
     for name in ("judge.md", "plan.md", "prompt.md", "notes.md", "last.md"):
         prompt._compiled((ROOT / "templates" / name).read_text("utf-8"))
@@ -574,7 +577,8 @@ def own_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """git in this process reads no one's settings."""
-    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
-        monkeypatch.setenv(name, "/dev/null")
+def no_settings_of_this_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """git in this process reads no one's settings; it would replace /dev/null where a
+    test sets one."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", os.devnull)

@@ -60,11 +60,7 @@ def fresh_clone_is_green(
     with hidden(repo) as home, tempfile.TemporaryDirectory() as top:
         clone = Path(top, "clone")
         env = {"PATH": os.environ["PATH"], "HOME": top, "LC_ALL": "C", "TMPDIR": top}
-        env |= {
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_SYSTEM": os.devnull,
-            MARK: repo.mark,
-        }
+        env |= {"GIT_CONFIG_SYSTEM": os.devnull, MARK: repo.mark}
 
         def ends(argv: Sequence[str], folder: Path) -> bool:
             process = subprocess.Popen(

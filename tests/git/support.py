@@ -56,7 +56,6 @@ def in_it(place: Checkout, *words: str, check: bool = True) -> str:
     """A command as an agent runs it in a place: with its throwaway `.git`, and with no
     help."""
     env = {"PATH": os.environ["PATH"], "HOME": "/nowhere", "LC_ALL": "C"}
-    env["GIT_CONFIG_GLOBAL"] = "/dev/null"
     done = subprocess.run(
         words, cwd=place.root, env=env, capture_output=True, timeout=60
     )

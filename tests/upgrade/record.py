@@ -80,7 +80,6 @@ class Night:
             "PATH": f"{venv}/bin:/usr/bin:/bin",
             "HOME": str(self.folder / "no-home"),
             "LC_ALL": "C",
-            "GIT_CONFIG_GLOBAL": "/dev/null",
             "GIT_CONFIG_SYSTEM": "/dev/null",
             "XDG_STATE_HOME": str(self.folder / "state"),
         }

@@ -156,10 +156,7 @@ def with_tree(repo: Repo) -> None:
 def person(repo: Repo, deed: str) -> str:
     """Python for an agent: a person does that now, at home and not in the agent's
     environment."""
-    env = {
-        key: repo.env[key]
-        for key in ("PATH", "HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")
-    }
+    env = {key: repo.env[key] for key in ("PATH", "HOME", "GIT_CONFIG_SYSTEM")}
     return f"subprocess.run(['sh', '-ec', {deed.format(repo.outside)!r}], env={env!r}, check=True)\n"
 
 

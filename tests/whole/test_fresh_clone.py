@@ -262,8 +262,6 @@ def prepare(repo: Repo, *tasks: str) -> None:
     repo.git("config", "filter.lower.clean", "tr A-Z a-z")
     repo.commit("what git ignores")
     (repo.outside / "no-home").mkdir(exist_ok=True)
-    repo.env["HOME"] = str(repo.outside / "no-home")
-    repo.env.pop("GIT_CONFIG_GLOBAL", None)
 
 
 HONEST: Way = ('put("honest-@.txt")', "grep -q good honest-@.txt", "passed")

@@ -242,7 +242,6 @@ def a_person_at_work(repo: Repo) -> None:
     repo.write(".env", "secret\n")
     repo.write("conf/.env", "secret\n")
     (repo.outside / "no-home").mkdir()
-    repo.env.pop("GIT_CONFIG_GLOBAL")
 
 
 ALL = {
