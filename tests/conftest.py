@@ -32,7 +32,7 @@ import pytest
 import ralph
 from _ralph import codec, files, text
 from _ralph.agents import prompt
-from _ralph.checks.results import _File
+from _ralph.checks.results import Known
 from _ralph.loop.work import Ended
 from _ralph.state import prd, records
 from _ralph.state.settings import DEFAULT_COMMIT
@@ -487,7 +487,7 @@ def imported() -> None:
     )
     filelock.FileLock(os.devnull)  # looks at its own parameters once
     psutil.Process()
-    for kind in (*records.KINDS.values(), _File, Ended):
+    for kind in (*records.KINDS.values(), Known, Ended):
         with contextlib.suppress(ValueError):
             codec.from_json(kind, {})
     gc.freeze()  # nothing of it goes before the end

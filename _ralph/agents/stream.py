@@ -35,7 +35,6 @@ class Stream:
     turn: Turn = field(default_factory=Turn)
     listen: Callable[[str, str], None] | None = None  # gets words and tools
     raw: Callable[[str], None] | None = None  # gets every line
-    retry: Callable[[str], None] | None = None  # gets each repeated request
     heard: float = field(default_factory=time.monotonic)  # the last sign of life
     doing: str = ""  # what was said or done last
     events: int = 0
@@ -111,8 +110,7 @@ class Stream:
         if turn.retry:
             retry = text.one_line(text.redact(turn.retry), 200)
             self.unanswered = f"the provider does not answer, {retry}"
-            if self.retry is not None:
-                self.retry(self.unanswered)
+            self._hear("say", self.unanswered)
         elif turn.words or turn.final:
             self.unanswered = ""
 

@@ -3,7 +3,6 @@ written."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import time
@@ -17,16 +16,15 @@ from _ralph.model import SingleTests
 _BYTES = 64 << 20
 _SECONDS = 60.0
 """What the results of one check may hold, and take to read, at most."""
-_NAME = 300
 _MESSAGE = 2_000
-_MESSAGES = 1_000_000
-"""Characters of a test's name, of what one failure says, and of what all say."""
+_MESSAGES = 500
+"""Characters of what one failure says, and failures of which it is kept."""
 _CONTROL = bytes({*range(1, 32)} - {*b"\t\n\r"})
 """No XML, but some runners write what a test printed as it is: escapes of colours."""
 _FAILURES = {"failure", "error", "rerunFailure", "rerunError"}
 _SKIPS = {"skipped", "disabled", "notrun"}
 _PASSED, _SKIPPED, _FAILED = range(3)
-_NO_CLASS = {"", "test", "pytest", "Mocha Tests"}
+_NO_TITLE = {"test", "pytest", "Mocha Tests"}
 """Classes and suites that say nothing: `node --test` writes `test` for all."""
 _FILE = re.compile(r"\S+\.[cm]?[jt]sx?")
 """The name of a case that stands for a test file: in vitest, jest and node."""
@@ -45,40 +43,21 @@ def read(path: Path, root: Path) -> SingleTests:
         return SingleTests(unread=why)
     report = _Report(root)
     left = _BYTES
-    file = path
     ends = time.monotonic() + _SECONDS
     try:
-        for file in _files(path, ends):
-            left -= _parse(file, report, left, ends)
-    except _Unread as why:
-        name = "" if file == path else f" ({text.redact(text.one_line(file.name))})"
-        return SingleTests(unread=f"its results{name} {why}")
-    return report.tests()
-
-
-def _files(path: Path, ends: float) -> list[Path]:
-    """The files with results. Maven's Failsafe and TestNG write other XML beside those
-    called `TEST-`."""
-    if path.is_symlink() or not path.is_dir():
-        return [path]
-    found = []
-    try:
-        for file in files.walk(path):
-            _require_time(ends)
-            if file.suffix == ".xml":
-                found.append(file)
+        for file in sorted(files.walk(path)):
+            if file == path or file.suffix == ".xml":
+                left -= _parse(file, report, left, ends)
     except RecursionError:
-        raise _Unread("are too many folders, one in the other") from None
-    if not found:
-        raise _Unread("are a folder without an .xml file")
-    reports = [file for file in found if file.name.startswith("TEST-")]
-    return sorted(reports or found)
+        return SingleTests(unread="its results are too many folders, one in the other")
+    except _Unread as why:
+        return SingleTests(unread=f"its results {why}")
+    return report.tests()
 
 
 def _parse(path: Path, report: _Report, limit: int, ends: float) -> int:
     """Tell `report` of each element in a file; no tree is built. The bytes that it has,
     at most `limit`."""
-    from defusedxml import DTDForbidden
     from defusedxml.ElementTree import DefusedXMLParser, ParseError
 
     file = files.open_regular(path)
@@ -92,20 +71,14 @@ def _parse(path: Path, report: _Report, limit: int, ends: float) -> int:
                 size += len(piece)
                 if size > limit:
                     raise _Unread(f"are over {_BYTES >> 20} MB")
-                _require_time(ends)
+                if time.monotonic() > ends:
+                    raise _Unread(f"take over {_SECONDS:.0f} seconds to read")
                 parser.feed(piece.translate(None, _CONTROL))
             parser.close()
-    except DTDForbidden:
-        raise _Unread("hold a DOCTYPE, and no test runner writes one") from None
     except (ParseError, ValueError, LookupError, OSError) as error:
-        # LookupError: an encoding that there is not
+        # ValueError: a DOCTYPE; LookupError: an encoding that there is not
         raise _Unread(f"are no JUnit XML: {text.one_line(str(error))}") from None
     return size
-
-
-def _require_time(ends: float) -> None:
-    if time.monotonic() > ends:
-        raise _Unread(f"take over {_SECONDS:.0f} seconds to read")
 
 
 @dataclass
@@ -138,15 +111,11 @@ class _Report:
 
     def __init__(self, root: Path) -> None:
         tops = {os.path.abspath(root), os.path.realpath(root)}
-        self._tops = []
-        for top in sorted(tops, key=len, reverse=True):
-            self._tops += [f"file://{top}/", f"{top}/"]
+        self._tops = sorted(tops, key=len, reverse=True)
         self._states: dict[str, int] = {}
         self._messages: dict[str, str] = {}
         self._uncollected: list[str] = []
-        self._said = 0  # characters in messages
         self._errors = 0  # that runs count, and no case shows
-        self._depth = 0
         self._telling = 0  # failures that are open
         self._suites = [_Suite()]  # those that are open
         self._open: list[_Test] = []
@@ -169,13 +138,13 @@ class _Report:
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         kind = _kind(tag)
-        self._depth += 1
-        if self._depth == 1:
-            self._root(kind, attributes)
-        if kind == "testsuite":
+        if kind == "testsuites":
+            errors = attributes.get("errors", "")[:9]
+            self._errors += int(errors) if errors.isdecimal() else 0
+        elif kind == "testsuite":
             name = _joined(self._suites[-1].name, self._title(attributes, "name"))
-            file = self._file(attributes)
-            self._suites.append(_Suite(name, file, attributes.get("tests", "")))
+            counts = attributes.get("tests", "")[:9]
+            self._suites.append(_Suite(name, self._file(attributes), counts))
         elif kind == "testcase":
             self._open.append(self._test(attributes))
         elif self._open:
@@ -186,12 +155,12 @@ class _Report:
                 self.data(attributes.get("message", "") + "\n")
 
     def data(self, piece: str) -> None:
-        if self._telling:
-            self._open[-1].said = _ends(self._open[-1].said + piece, 4 * _MESSAGE)
+        if self._telling and len(self._messages) < _MESSAGES:
+            test = self._open[-1]
+            test.said = (test.said + piece)[: 2 * _MESSAGE]
 
     def end(self, tag: str) -> None:
         kind = _kind(tag)
-        self._depth -= 1
         if kind == "testsuite":
             self._close(self._suites.pop())
         elif kind == "testcase":
@@ -199,22 +168,12 @@ class _Report:
         elif self._open and kind in _FAILURES:
             self._telling -= 1
 
-    def _root(self, kind: str, attributes: Mapping[str, str]) -> None:
-        """What the first element says of the whole."""
-        if kind not in ("testsuites", "testsuite"):
-            name = text.one_line(kind, 60)
-            raise _Unread(f"are no JUnit XML: they begin with <{name}>")
-        errors = attributes.get("errors", "")
-        if kind == "testsuites" and errors.isdecimal():
-            self._errors += int(errors[:9])
-
     def _test(self, attributes: Mapping[str, str]) -> _Test:
         """A test, with what it is called in every run and place: its file, its class,
         or else the suites that it is in, and its name."""
-        file = self._file(attributes)
         owner = self._title(attributes, "classname") or self._suites[-1].name
-        title = self._part(attributes, "name")
-        name = _joined(file, owner, title) or "(no name)"
+        title = self._name(attributes, "name")
+        name = _joined(self._file(attributes), owner, title) or "(no name)"
         status = {attributes.get("status", "")} & _SKIPS
         # pytest and Go leave the class of a module or package empty
         of_none = attributes.get("classname") == "" and not attributes.get("file")
@@ -234,42 +193,37 @@ class _Report:
             self._suites[-1].passed.append(test.name)
             return
         self._suites[-1].others += 1
-        if state == _SKIPPED or test.name in self._messages:
-            return
-        if test.stands_for_file:
-            self._uncollected.append(test.name)
-        said = _ends(self._plain(text.clean(test.said)).strip(), _MESSAGE)
-        if self._said < _MESSAGES:
-            self._said += len(said)
-            self._messages[test.name] = said
+        if state == _FAILED and test.name not in self._messages:
+            self._messages[test.name] = self._plain(test.said).strip()[:_MESSAGE]
+            if test.stands_for_file:
+                self._uncollected.append(test.name)
 
     def _close(self, suite: _Suite) -> None:
         """Where a suite counts no more tests than those that did not pass, the others
         were only prepared: `pytest --setup-only`."""
-        if suite.counts.isdecimal() and int(suite.counts[:9]) <= suite.others:
+        if suite.counts.isdecimal() and int(suite.counts) <= suite.others:
             for name in suite.passed:
                 self._states[name] = max(_SKIPPED, self._states[name])
 
     def _file(self, attributes: Mapping[str, str]) -> str:
         """The file that they name, if it is in the place, else that of the suite around
         them."""
-        name = self._part(attributes, "file")
+        name = self._name(attributes, "file")
         return self._suites[-1].file if not name or name.startswith("/") else name
 
     def _title(self, attributes: Mapping[str, str], key: str) -> str:
         """What they call a class or a suite, if it says anything."""
-        name = self._part(attributes, key)
-        return "" if name in _NO_CLASS else name
+        name = self._name(attributes, key)
+        return "" if name in _NO_TITLE else name
 
-    def _part(self, attributes: Mapping[str, str], key: str) -> str:
-        said = _short(self._plain(attributes.get(key, "")))
-        return " ".join(text.clean(said).split())
+    def _name(self, attributes: Mapping[str, str], key: str) -> str:
+        return " ".join(self._plain(attributes.get(key, "")).split())
 
     def _plain(self, said: str) -> str:
         """The same without secrets and without the folder of the place."""
         for top in self._tops:
-            said = said.replace(top, "")
-        return text.redact(said)
+            said = said.replace(f"file://{top}/", "").replace(f"{top}/", "")
+        return text.clean(text.redact(said))
 
 
 def _kind(tag: str) -> str:
@@ -277,27 +231,13 @@ def _kind(tag: str) -> str:
     return tag.rpartition("}")[2]
 
 
-def _joined(*parts: str) -> str:
+def _joined(*names: str) -> str:
     """The name that they make together; a part with which the next one begins is left
     out."""
-    kept = []
-    for part, after in itertools.pairwise([*filter(None, parts), ""]):
-        begins = after.startswith(part) and not after[len(part) :][:1].isalnum()
-        if not begins:
-            kept.append(part)
-    return _short(" > ".join(kept))
-
-
-def _short(name: str) -> str:
-    """A name; if it is long, its beginning and a hash, as two that begin alike stay
-    two."""
-    if len(name) <= _NAME:
-        return name
-    return f"{name[:_NAME]}... {files.digest(name.encode())}"
-
-
-def _ends(said: str, size: int) -> str:
-    """What was said; of more than `size` characters the beginning and the end."""
-    if len(said) <= size:
-        return said
-    return f"{said[: size // 2]}\n[cut here]\n{said[-size // 2 :]}"
+    parts: list[str] = []
+    for name in names:
+        if parts and name.startswith(parts[-1]):
+            parts[-1] = name
+        elif name:
+            parts.append(name)
+    return " > ".join(parts)

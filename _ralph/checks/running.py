@@ -71,58 +71,51 @@ def git_may_not_end(room: Room, found: list[CheckResult]) -> Iterator[None]:
         raise StopNow
 
 
-def run_checks(places: Places, folder: Path, job: Job) -> Checked:
-    """Run all checks of a job in the room at `folder`, as one program. StopNow if ralph
-    must stop."""
+def run_checks(
+    places: Places, folder: Path, job: Job, rest: Sequence[Check] | None = None
+) -> Checked:
+    """Run all checks of a job in the room at `folder`, as one program; or only `rest`
+    of them, if the room still holds these files as the plan's checks left them. StopNow
+    if ralph must stop."""
     room = Room.at(places, folder, job.env)
     found = Checked(notices=room.notices)
     with git_may_not_end(room, found.checks):
-        setup = room.prepare(job.commit, job.name, job.before)
+        setup = None
+        if rest is None or not room.go_on(job.commit):
+            rest = job.checks
+            setup = room.prepare(job.commit, job.name, job.before)
         if setup:
             found.checks.append(setup)
         else:
-            found.checks += room.run(list(job.checks), job.name, job.label)
+            found.checks += room.run(list(rest), job.name, job.label)
     return found
 
 
 def results_of(places: Places, results: Results, job: Job) -> Checked:
     """What the checks of a job say: from what this run knows of these files, else from
-    the clean room. Where that still holds these files as the plan's checks left them,
-    only what is not known runs. StopNow if ralph must stop, SetupFailed if the prefix
-    starts nothing."""
-    todo = list(job.checks)
-    holds = results.built == places.home.tree(job.commit)
-    if not job.again:
-        todo = results.missing(job.commit, job.checks)
-        if not todo and (job.checks or holds):
-            return Checked(results.recalled(job.commit, job.checks))
+    the clean room. StopNow if ralph must stop, SetupFailed if the prefix starts
+    nothing."""
+    known = results.recalled(job.commit, job.checks)
+    rest = results.missing(job.commit, job.checks)
+    tree = places.home.tree(job.commit)
+    holds = results.known.built == tree and not job.again
+    if not (job.again or rest) and (job.checks or holds):
+        return Checked(known)
     results.room_changes()
-    room = Room.at(places, places.paths.room, job.env)
-    found = Checked(notices=room.notices)
-    with git_may_not_end(room, found.checks):
-        setup = None
-        if job.again or not (holds and room.go_on(job.commit)):
-            todo = list(job.checks)
-            setup = room.prepare(job.commit, job.name, job.before)
-        if setup:
-            found.checks.append(setup)
-        else:
-            found.checks += room.run(todo, job.name, job.label)
-    if found.red:
-        why = prefix_fails(places, room.path)
-        if why:
-            raise SetupFailed(why)
+    folder = places.paths.room
+    found = run_checks(places, folder, job, rest if holds else None)
+    why = prefix_fails(places, folder) if found.red else ""
+    if why:
+        raise SetupFailed(why)
     # Remember what they said; with what was known before, in the order of the job.
-    wanted = [check.command for check in job.checks]
-    others = [one for one in found.checks if one.command not in wanted]
-    ran = {one.command: one for one in found.checks if one.command in wanted}
-    results.add(job.commit, ran.values())
-    for result in results.recalled(job.commit, job.checks):
-        ran.setdefault(result.command, result)
-    if len(ran) == len(set(wanted)) and not others:
-        results.built = places.home.tree(job.commit)
-    known = [ran[command] for command in wanted if command in ran]
-    return Checked(known + others, found.notices)
+    said = {one.command: one for one in [*known, *found.checks]}
+    wanted = list(dict.fromkeys(check.command for check in job.checks))
+    results.add(job.commit, [one for one in found.checks if one.command in wanted])
+    if said.keys() == set(wanted):
+        results.known.built = tree
+    found.checks = [said.pop(one) for one in wanted if one in said]
+    found.checks += said.values()
+    return found
 
 
 def prefix_fails(places: Places, cwd: Path) -> str:

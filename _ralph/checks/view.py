@@ -18,10 +18,6 @@ from _ralph.state.summary import dollars, thousands
 
 _SIGN_OF_LIFE = 300.0
 """Seconds between the lines that say what goes on, where no status stays."""
-_LINES_A_SECOND = 40
-_RETRY_LINES = 5.0
-"""Seconds between two lines about retries."""
-_PIECE = select.PIPE_BUF
 _LAST_WORD = 60.0
 """Seconds that the last word of a loop waits for a full pipe."""
 
@@ -61,7 +57,7 @@ class View:
         if record.beside:
             said += f" (beside red: {text.few(record.beside)})"
         if record.weak:
-            said += " (weak: nothing turned green)"
+            said += f" (weak: {'; '.join(record.not_run) or 'nothing turned green'})"
         if record.reason:
             said += f": {record.reason}"
         passed = record.verdict is Verdict.PASSED
@@ -98,14 +94,11 @@ class Reporter(View):
         self._pipe = pipe
         self.stays = stays
         self.verbose = verbose
-        self._half = b""  # of a line that is partly written
+        self._unsent = b""  # of the newest line
         self._agent: Stream | None = None
         self._doing = ""
         self._began = time.monotonic()
         self._said = self._began  # when the last sign of life was given
-        self._second = 0
-        self._lines = 0
-        self._retry = "", float("-inf")
 
     def line(self, words: str, indent: str = "", color: str = "") -> None:
         self.tell("line", words, indent, color)
@@ -122,39 +115,29 @@ class Reporter(View):
     def watch(self, agent: Stream) -> None:
         """Follow an agent that starts: its words, and what it has used so far."""
         self._agent = agent
-        has_events = agent.reads_lines
+        if not self.verbose and self.stays:
+            agent.listen = self._heard
+        if self.verbose and agent.reads_lines:
+            agent.listen = self._heard
         if self.verbose:
             agent.raw = self._printed
-            if has_events:
-                agent.listen = self._heard
-        elif self.stays:
-            agent.listen = self._heard
-        agent.retry = self._retried
-
-    def _retried(self, words: str) -> None:
-        """The agent retries its provider, which some do many times a minute."""
-        now = time.monotonic()
-        if words != self._retry[0] and now - self._retry[1] > _RETRY_LINES:
-            self._retry = words, now
-            self.line(words, "  ", "yellow")
 
     def tick(self) -> float:
         """Where no status stays, tell now and then what goes on; in how many seconds to
         call this again."""
         now = time.monotonic()
-        agent = self._agent
-        if self.stays:
-            return _SIGN_OF_LIFE
         if now - self._said >= _SIGN_OF_LIFE:
             self._said = now
             parts = [self._doing, text.duration(now - self._began)]
+            agent = self._agent
             if agent is not None:
-                heard = f"{text.duration(now - agent.heard)} ago"
+                heard = text.duration(now - agent.heard)
                 said = text.one_line(text.redact(agent.doing), 120)
                 parts += [dollars(agent.turn.usd), thousands(agent.turn.used)]
-                parts.append(f"{heard}: {said}" if said else f"last heard {heard}")
-            self.line(" | ".join(part for part in parts if part), "  ")
-        return max(self._said + _SIGN_OF_LIFE - now, 1.0)
+                parts.append(f"{heard} ago: {said or 'nothing yet'}")
+            if not self.stays:
+                self.line(" | ".join(part for part in parts if part), "  ")
+        return self._said + _SIGN_OF_LIFE - now
 
     def _printed(self, line: str) -> None:
         """Send a line that the agent printed, but for events: their words come by
@@ -163,43 +146,31 @@ class Reporter(View):
             self.tell("heard", "raw", [line[:100_000]])
 
     def _heard(self, kind: str, words: str) -> None:
-        """Send a few lines of each message, and no more a second than a person can
-        read; with `verbose` all of them."""
-        if self.verbose:
-            self.tell("heard", kind, words.strip().splitlines())
-            return
-        if int(time.monotonic()) != self._second:
-            self._second = int(time.monotonic())
-            self._lines = 0
-        lines = words.strip().splitlines()[:3]
-        self._lines += len(lines)
-        if self._lines <= _LINES_A_SECOND:
-            self.tell("heard", kind, [line[:1000] for line in lines])
+        """Send the first lines of each message; with `verbose` all of them."""
+        lines = words.strip().splitlines()
+        if not self.verbose:
+            lines = [line[:1000] for line in lines[:3]]
+        self.tell("heard", kind, lines)
 
     def tell(self, name: str, *args: object) -> None:
-        """Write one event, if the pipe has room for it."""
+        """Write one event. It is dropped where the last one is not written yet."""
         with contextlib.suppress(OSError):
             self._flush()
-            if not self._half:
-                data = json.dumps({"name": name, "args": args}).encode() + b"\n"
-                self._half = data
-                self._flush()
-                if self._half == data:
-                    self._half = b""  # nothing of it was written: it is dropped
+            self._unsent = json.dumps({"name": name, "args": args}).encode() + b"\n"
+            self._flush()
 
     def _flush(self) -> None:
-        """Write what is left of a line, as far as the pipe has room."""
-        with contextlib.suppress(BlockingIOError):
-            while self._half:
-                self._half = self._half[os.write(self._pipe, self._half[:_PIECE]) :]
+        """Write what is left of a line. BlockingIOError if the pipe has no room."""
+        while self._unsent:
+            self._unsent = self._unsent[os.write(self._pipe, self._unsent) :]
 
     def last_word(self, stop: Stop) -> None:
         """Write why the loop ended, and wait until that is read."""
         event = {"name": "stop", "args": [stop.word, stop.reason, int(stop.exit)]}
-        self._half += json.dumps(event).encode() + b"\n"
+        self._unsent += json.dumps(event).encode() + b"\n"
         end = time.monotonic() + _LAST_WORD
         with contextlib.suppress(OSError):
-            while self._half and time.monotonic() < end:
-                self._flush()
-                if self._half:
-                    select.select([], [self._pipe], [], 1.0)
+            while self._unsent and time.monotonic() < end:
+                select.select([], [self._pipe], [], 1.0)
+                with contextlib.suppress(BlockingIOError):
+                    self._flush()

@@ -259,7 +259,7 @@ def prepare(loop: Loop, results: Results, begun: Begun) -> Begun | None:
         return None
     red = []
     failing = []
-    own = results.own.get(own_key(loop, task), Own())
+    own = results.known.own.get(own_key(loop, task), Own())
     for check in program_of(loop, task):
         known = results.newest(begun.base, check.command)
         if (known and not known.ok) or own.green.get(check.command) is False:
@@ -292,7 +292,7 @@ def own_checks(loop: Loop, results: Results, begun: Begun, tip: str = "") -> str
     `setup` is red."""
     own = {check.command for check in begun.task.checks}
     key = own_key(loop, begun.task)
-    if own <= results.own.get(key, Own()).green.keys():
+    if own <= results.known.own.get(key, Own()).green.keys():
         return ""
     program = loop.plan.checks_for(begun.task)
     name = f"{begun.name}-before"
@@ -305,7 +305,7 @@ def own_checks(loop: Loop, results: Results, begun: Begun, tip: str = "") -> str
             if why := cannot_run(loop, begun.task, result):
                 return why
             green[result.command] = result.ok
-    results.own[key] = Own(tip, green)
+    results.known.own[key] = Own(tip, green)
     loop.view.lines(found.notices)
     return ""
 

@@ -235,7 +235,7 @@ def evidence_on(
             program=program,
             plan=loop.plan.checks,
             own={check.command for check in begun.task.checks},
-            began=results.own.get(own_key(loop, begun.task), Own()),
+            began=results.known.own.get(own_key(loop, begun.task), Own()),
             allow=begun.task.allow,
             changed=worked.changed,
             tests=tests,

@@ -15,7 +15,7 @@ from _ralph.checks import guard, hooks
 from _ralph.checks.guard import Guard, fault_of
 from _ralph.checks.opening import shared_python
 from _ralph.checks.places import MESSAGE_HOOKS, setup_failed
-from _ralph.checks.results import Results
+from _ralph.checks.results import Known, Results
 from _ralph.checks.room import Room
 from _ralph.checks.running import baseline, prefix_fails
 from _ralph.errors import BadInput, RalphError, SetupFailed, Stop, StopNow, TryLater
@@ -308,7 +308,7 @@ def trial(loop: Loop, plan: Plan) -> Iterator[Opening]:
     before = loop.settings
     loop.use(replace(before, plan=plan))
     path = loop.paths.private / "trial.json"
-    results = Results(path, loop.run_id, "", loop.git.tree)
+    results = Results(path, loop.git.tree, Known(loop.run_id, ""))
     tasks = [task for task in plan.tasks if not task.passed]
     try:
         yield Opening(loop, results, loop.branch.beginning(), tasks, waits=True)

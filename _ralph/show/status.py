@@ -33,7 +33,7 @@ from _ralph.state.summary import (
     summarize,
 )
 
-WEAK = "weak: no check that was red before such a task turned green by it"
+WEAK = "weak: nothing that was red turned green for it, or some tests did not run"
 FINAL_CHECK_DUE = "final check due: the next run begins by checking all passes again"
 _COLORS = {
     "passed": "green",

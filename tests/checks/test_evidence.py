@@ -11,7 +11,7 @@ import pytest
 
 from _ralph.checks import evidence as module
 from _ralph.checks.evidence import Evidence, Question, gather, up_to
-from _ralph.checks.results import Own, Results
+from _ralph.checks.results import Known, Own, Results
 from _ralph.checks.suite import Kind
 from _ralph.model import Check, CheckResult, Outcome
 from tests.checks import scripted
@@ -27,7 +27,7 @@ class Room:
     `scripted.run` reads, for others + or -."""
 
     def __init__(self, **commits: str) -> None:
-        self.results = Results(Path("unused"), "", "", lambda commit: commit)
+        self.results = Results(Path("unused"), lambda commit: commit, Known("", ""))
         self.calls: list[str] = []
         self.left: dict[tuple[str, str], list[str]] = {}
         for commit, rows in commits.items():

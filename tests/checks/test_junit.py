@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,13 +27,10 @@ Read = Callable[[Path, Path], SingleTests]
 
 def told(tests: SingleTests) -> str:
     """What was read, in one line."""
-    states: dict[str, Any] = {
-        "passed": tests.passed,
-        "failed": tests.failed,
-        "skipped": tests.skipped,
-    }
-    states["not loaded"] = tests.uncollected
-    words = [f"{state} {name}" for state, names in states.items() for name in names]
+    words = [f"passed {name}" for name in tests.passed]
+    words += [f"failed {name}" for name in tests.failed]
+    words += [f"skipped {name}" for name in tests.skipped]
+    words += [f"not loaded {name}" for name in tests.uncollected]
     return ", ".join(words) + tests.unread
 
 
@@ -77,9 +73,6 @@ def recording(name: str) -> Path:
     return file if file.exists() else RECORDINGS / name
 
 
-NAMES = [row.split()[0] for row in GOLDEN.splitlines()]
-
-
 @pytest.mark.parametrize("row", GOLDEN.splitlines())
 def test_the_files_of_real_runners(row: str) -> None:
     name, wanted = row.split(maxsplit=1)
@@ -87,27 +80,18 @@ def test_the_files_of_real_runners(row: str) -> None:
     if found.unread:
         assert found.unread == wanted
         return
-    counts = [len(found.passed), len(found.failed), len(found.skipped)]
+    counts = f"{len(found.passed)} {len(found.failed)} {len(found.skipped)}"
     *numbers, names = wanted.split(maxsplit=3)
-    assert counts == [int(number) for number in numbers]
+    assert counts == " ".join(numbers)
     assert {*names.split(", ")} <= {*told(found).split(", ")}, told(found)
     assert len(found.uncollected) == names.count("not loaded")
 
 
-def test_every_recording_has_its_row() -> None:
+def test_every_recording_has_its_row_and_no_name_says_where_it_was_made() -> None:
     names = {path.name.removesuffix(".xml") for path in RECORDINGS.iterdir()}
-    assert names == {*NAMES, "README.md"}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_test_has_one_name_in_every_place(name: str, tmp_path: Path) -> None:
-    source, place = recording(name), tmp_path / "room-12"
-    for file in source.iterdir() if source.is_dir() else [source]:
-        moved = file.read_bytes().replace(bytes(PROJECT), bytes(place))
-        (tmp_path / file.name).write_bytes(moved)
-    found = junit.read(tmp_path if source.is_dir() else tmp_path / source.name, place)
-    assert found == junit.read(source, PROJECT)
-    assert str(place) not in repr(found)
+    assert names == {*(row.split()[0] for row in GOLDEN.splitlines()), "README.md"}
+    for name in names - {"README.md"}:
+        assert str(PROJECT) not in repr(junit.read(recording(name), PROJECT))
 
 
 # What a failure says: the first line of one of each runner.
@@ -169,7 +153,7 @@ TABLE = f"""
 <testsuite name="d"><testcase classname="test" name="t"/></testsuite> => passed s > d > t
 <testsuite name="pytest"><testcase classname="" name="t"/></testsuite> => passed s > t
 <testcase classname="c" name="c adds"/>                               => passed c adds
-<testcase classname="add" name="adds"/>                               => passed add > adds
+<testcase classname="add" name="sub"/>                                => passed add > sub
 <testcase classname="c" name=""/>                                     => passed c
 <testsuites><testcase time="1"/></testsuites>                         => passed (no name)
 <testcase file="a.js" classname="c" name="t"/>                        => passed a.js > c > t
@@ -197,8 +181,8 @@ TABLE = f"""
 <?pi x?><!-- x --><testsuites><T></T></testsuites>                    => passed c > t
 <T><system-out>ESC[31mred</system-out></T>                            => passed c > t
 <testsuites/>                                                         => its results name no test
-{DTD}<testsuites>&a;</testsuites>                                     => its results hold a DOCTYPE, and no test runner writes one
-<TestRun/>                                                            => its results are no JUnit XML: they begin with <TestRun>
+<TestRun/>                                                            => its results name no test
+{DTD}<testsuites>&a;</testsuites>                                     => its results are no JUnit XML: DTDForbidden(name='r', system_id=None, public_id=None)
 """
 ROWS = [row.partition("=>")[::2] for row in TABLE.splitlines() if row]
 ROOTS = ("<testsuites", "<j:", "<?", "<!", "<TestRun")
@@ -244,17 +228,16 @@ MUTANTS = {
     "a status is nothing": ('{attributes.get("status", "")} & _SKIPS', "set()"),
     "a flaky test failed": ('"rerunError"}', '"rerunError", "flakyFailure"}'),
     "a DOCTYPE is read": ("forbid_dtd=True", "forbid_dtd=False, forbid_entities=False"),
-    "any XML is read": ('if kind not in ("testsuites", "testsuite"):', "if False:"),
     "a class called test names a test": ('"test", ', ""),
     "no suites": (' or self._suites[-1].name\n', "\n"),
-    "no file": ("_joined(file, owner, title)", "_joined(owner, title)"),
-    "places in names": ('said.replace(top, "")', "said"),
+    "no file": ("_joined(self._file(attributes), owner", "_joined(owner"),
+    "places in names": ('.replace(f"{top}/", "")', ""),
     "namespaces": ('rpartition("}")', 'rpartition("|")'),
     "colours are no XML": ("piece.translate(None, _CONTROL)", "piece"),
     "a test of mocha is a file": (' and not attributes.get("file")', ""),
     "no class is none": ('attributes.get("classname") == ""', 'not attributes.get("classname")'),
     "any name with .js is a file": ("_FILE.fullmatch(title)", "_FILE.search(title)"),
-    "what is skipped was not loaded": ("if state == _SKIPPED or ", "if "),
+    "what is skipped was not loaded": ("if state == _FAILED and ", "if "),
     "an error in a case is none": ('self._errors -= kind == "error"', "pass"),
 }  # fmt: skip
 
@@ -266,34 +249,20 @@ def test_every_rule_is_needed(name: str, tmp_path: Path) -> None:
     assert said != [wanted.strip() for _, wanted in ROWS]
 
 
-def test_long_names_that_begin_alike_stay_two(tmp_path: Path) -> None:
-    names = [f"{'x' * 5000}{last}" for last in "aab"]
-    cases = "".join(f'<testcase name="{name}"/>' for name in names)
-    found = junit.read(write(tmp_path / "r.xml", cases), tmp_path)
-    assert len(found.passed) == 2 and all(len(name) < 400 for name in found.passed)
-
-
-def test_of_what_failures_say_the_beginning_and_the_end_stay(
+def test_what_failures_say_is_cut_and_has_no_secret(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SHOP_API_TOKEN", secret := "sk-0123456789abcdef")
     text._secrets.cache_clear()
-    said = f"begins \u202eat {tmp_path}/a.py with {secret}{'&#10;many words' * 900} {secret} ends"
-    failure = f'<failure message="it broke {secret}">{said}</failure>'
-    cases = [
-        f'<testcase name="t{n} {secret}">{failure}</testcase>' for n in range(2000)
-    ]
+    said = f"begins \u202eat {tmp_path}/a.py with {secret}{'&#10;words' * 900}"
+    case = f'<failure message="it broke {secret}">{said}</failure></testcase>'
+    cases = [f'<testcase name="t{n} {secret}">{case}' for n in range(501)]
     found = junit.read(write(tmp_path / "r.xml", "".join(cases)), tmp_path)
     text._secrets.cache_clear()
-    first = found.failed["s > t0 [SHOP_API_TOKEN]"]
-    assert first.startswith(
-        "it broke [SHOP_API_TOKEN]\nbegins at a.py with [SHOP_API_TOKEN]\nmany words\n"
-    )
-    assert first.endswith("[cut here]\n" + first.partition("[cut here]\n")[2])
-    assert first.endswith("many words [SHOP_API_TOKEN] ends") and len(first) < 2100
-    assert (
-        len(found.failed) == 2000 and sum(map(len, found.failed.values())) < 1_003_000
-    )
+    first, *_, last = found.failed.values()
+    lines = ["it broke [SHOP_API_TOKEN]", "begins at a.py with [SHOP_API_TOKEN]"]
+    assert first.startswith("\n".join([*lines, "words\n"]))
+    assert (len(first), last, len(found.failed)) == (2000, "", 501)
     assert secret not in repr(found)
 
 
@@ -306,26 +275,15 @@ def test_in_a_folder_every_report_counts(tmp_path: Path) -> None:
     (results / "a.xml").write_text(CASE.replace('"t"', '"a"'))
     (results / "module" / "b.xml").write_text(CASE.replace('"t"', '"b"'))
     (results / "a.txt").write_text("no XML")
-    assert told(junit.read(results, tmp_path)) == "passed c > a, passed c > b"
-    # Failsafe's summary is XML, and says nothing of single tests
-    (results / "module" / "TEST-c.xml").write_text(CASE)
     (results / "failsafe-summary.xml").write_text("<failsafe-summary/>")
-    assert told(junit.read(results, tmp_path)) == "passed c > t"
-    (results / "TEST-d.xml").write_text("<testsuites><tests")
-    assert told(junit.read(results, tmp_path)).startswith(
-        "its results (TEST-d.xml) are no JUnit XML: "
-    )
+    assert told(junit.read(results, tmp_path)) == "passed c > a, passed c > b"
+    (results / "d.xml").write_text("<testsuites><tests")
+    assert junit.read(results, tmp_path).unread.startswith(NO_XML)
 
 
 def link(path: Path) -> None:
     path.with_name("real.xml").write_text(CASE)
     path.symlink_to("real.xml")
-
-
-def loop_of_folders(path: Path) -> None:
-    path.mkdir()
-    (path / "again").symlink_to(path)
-    (path / "a.xml").symlink_to(path)
 
 
 def deep_folders(path: Path) -> None:
@@ -355,8 +313,7 @@ PLACES: dict[str, tuple[bytes | Callable[[Path], object], str]] = {
     "link": (link, NO_FILE),
     "link to a folder": (lambda path: path.symlink_to(path.parent), NO_FILE),
     "no permission": (unreadable, NO_FILE),
-    "empty folder": (Path.mkdir, "its results are a folder without an .xml file"),
-    "loop of folders": (loop_of_folders, "its results (a.xml) are no regular file that can be read"),
+    "empty folder": (Path.mkdir, "its results name no test"),
     "deep folders": (deep_folders, "its results are "),
     "empty": (b"", NO_XML + "no element found: line 1, column 0"),
     "JSON": (b"{}", BAD + "0"),
@@ -366,7 +323,7 @@ PLACES: dict[str, tuple[bytes | Callable[[Path], object], str]] = {
     "no UTF-8": (b"<testsuites><a x='\xff'/></testsuites>", BAD + "1"),
     "no encoding": (b"<?xml version='1.0' encoding='x-none'?><testsuites/>", NO_XML + "unknown encoding"),
     "odd encoding": (b"<?xml version='1.0' encoding='base64'?><testsuites/>", NO_XML + "'base64' is not"),
-    "bomb": (BOMB.encode(), "its results hold a DOCTYPE, and no test runner writes one"),
+    "bomb": (BOMB.encode(), NO_XML + "DTDForbidden("),
     "entity": (b"<testsuites>&a;</testsuites>", NO_XML + "undefined entity: line 1, column 12"),
 }  # fmt: skip
 
@@ -384,12 +341,9 @@ def test_what_is_no_results_is_said(
     else:
         make(tmp_path / "results")
     found = junit.read(tmp_path / "results", tmp_path)
-    files.clear(
-        tmp_path / "results"
-    )  # pytest cannot remove so many folders, one in the other
-    assert found.unread.startswith(why) and not (
-        found.passed or found.failed or found.skipped
-    )
+    files.clear(tmp_path / "results")  # pytest cannot remove so many folders
+    assert found.unread.startswith(why)
+    assert found == SingleTests(unread=found.unread)
 
 
 # ---------------------------------------------------------------- size and time
@@ -398,11 +352,9 @@ def test_what_is_no_results_is_said(
 @pytest.mark.parametrize(
     ("begin", "piece", "times", "wanted"),
     [
-        (b"<testsuites><testcase name='t'><system-out>", b"x" * 99 + b"\n", 600_000, "1 0 0"),
         (b"<testsuites><testcase name='t'><failure>", b"x" * 99 + b"\n", 600_000, "0 1 0"),
         (b"<testsuites>", b" " * 100, 700_000, "its results are over 64 MB"),
-        (b"<testsuites name='", b"x" * 100, 600_000, "its results are no JUnit XML: "),
-        (b"<testsuites>", b"<testsuite>", 200_000, "its results are no JUnit XML: "),
+        (b"<testsuites>", b"<testsuite>", 50_000, "its results are no JUnit XML: "),
     ],
 )  # fmt: skip
 def test_what_is_large_is_read_up_to_64_mb(
@@ -423,50 +375,31 @@ def test_what_takes_too_long_to_read_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(junit, "_SECONDS", -1.0)
-    for path in (write(tmp_path / "r.xml", CASE), tmp_path):
-        found = junit.read(path, tmp_path)
-        assert found.unread.endswith(" take over -1 seconds to read")
+    found = junit.read(write(tmp_path / "r.xml", CASE), tmp_path)
+    assert found.unread == "its results take over -1 seconds to read"
 
 
 # ---------------------------------------------------------------- hostile bytes
 
-VALID = [path.read_bytes() for path in sorted(RECORDINGS.glob("*.xml"))] + [
-    CASE.encode()
-]
-PIECES = st.sampled_from(
+VALID = [path.read_bytes() for path in sorted(RECORDINGS.glob("*.xml"))]
+PIECES = st.binary(max_size=99) | st.sampled_from(
     [b"<testcase>", b"</testcase>", b"<failure message='", b"<skipped/>", b"<![CDATA[", b"]]>", b"<!--", b"&#0;",
      b"&a;", b"<!DOCTYPE a>", b"<testsuite xmlns='", b"'", b'"', b"<", b">", b"\0", b"\xff\xfe", b"}"]
 )  # fmt: skip
 
 
+EDITS = st.tuples(st.integers(0, 1 << 14), st.integers(0, 200), PIECES)
+
+
 @hostile
-@given(
-    st.binary(max_size=200)
-    | st.tuples(
-        st.sampled_from(VALID),
-        st.lists(
-            st.tuples(
-                st.integers(0, 1 << 14),
-                st.integers(0, 200),
-                PIECES | st.binary(max_size=9),
-            )
-        ),
-    )
-)
+@given(st.sampled_from([*VALID, b""]), st.lists(EDITS))
 def test_it_never_raises(
-    tmp_path: Path, data: bytes | tuple[bytes, list[tuple[int, int, bytes]]]
+    tmp_path: Path, data: bytes, edits: list[tuple[int, int, bytes]]
 ) -> None:
-    if isinstance(data, tuple):
-        data, edits = data
-        for at, length, piece in edits:
-            at %= len(data) + 1
-            data = data[:at] + piece + data[at + length :]
+    for at, length, piece in edits:
+        at %= len(data) + 1
+        data = data[:at] + piece + data[at + length :]
     (path := tmp_path / "r.xml").write_bytes(data)
     found = junit.read(path, tmp_path)
-    assert (
-        found.unread
-        if not (found.passed or found.failed or found.skipped)
-        else not found.unread
-    )
-    names = [*found.passed, *found.failed, *found.skipped]
-    assert names == [text.one_line(name, 400) for name in names]
+    assert bool(found.unread) is not bool(found.names)
+    assert found.names == [text.one_line(name, len(name)) for name in found.names]

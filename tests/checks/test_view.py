@@ -8,17 +8,19 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from _ralph.agents import claude
 from _ralph.agents.cli import PLAIN
 from _ralph.agents.stream import Stream
 from _ralph.checks import view as module
 from _ralph.checks.view import Reporter
 from _ralph.errors import Exit, Stop
-from _ralph.model import CheckResult
-from _ralph.process.process import Control
+from _ralph.model import CheckResult, Verdict
+from _ralph.state.records import AttemptEnded
 from tests.conftest import Repo, within
 from tests.scripts import RESULT, plan, speaker
 
@@ -98,26 +100,32 @@ def test_a_pipe_that_nobody_reads_any_more_ends_no_loop(pipe: Pipe) -> None:
     pipe.read = os.open(os.devnull, os.O_RDONLY)
 
 
-def test_an_agent_that_talks_fast_is_not_shown_line_by_line(pipe: Pipe) -> None:
-    view, agent = pipe.reporter(), Stream(PLAIN)
-    view.watch(agent)
-    assert agent.listen is not None
-    for number in range(1000):
-        agent.listen("text", f"{number}\n" * 9)
-    lines = [event[2] for event in pipe.sent()]
-    # a second may have passed meanwhile
-    assert 3 <= sum(map(len, lines)) <= 3 * 40
-    assert max(map(len, lines)) <= 3
+def test_of_each_message_the_first_lines_are_shown(pipe: Pipe) -> None:
+    for verbose, shown in ((False, 3), (True, 9)):
+        agent = Stream(claude.CLI)
+        pipe.reporter(verbose=verbose).watch(agent)
+        assert agent.listen is not None
+        agent.listen("say", "words\n" * 9)
+        assert pipe.sent()[-1] == ("heard", "say", ["words"] * shown)
 
 
-def test_retries_are_shown_now_and_then(pipe: Pipe) -> None:
-    view, agent = pipe.reporter(stays=False), Stream(PLAIN)
-    view.watch(agent)
-    assert agent.retry is not None
-    for _ in range(50):
-        agent.retry("overloaded; attempt 2 of 10")
-        agent.retry("overloaded; attempt 3 of 10")
-    assert pipe.sent() == [("line", "overloaded; attempt 2 of 10", "  ", "yellow")]
+RECORD = AttemptEnded(verdict=Verdict.PASSED, task="T1", iteration=1)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, "passed | $1"),
+        ({"weak": True}, "passed (weak: nothing turned green) | $1"),
+        ({"weak": True, "not_run": ["a.py cannot be loaded"]}, "passed (weak: a.py cannot be loaded) | $1"),
+        ({"beside": ["lint"]}, "passed (beside red: lint) | $1"),
+    ],
+)  # fmt: skip
+def test_a_pass_says_what_to_look_at(
+    pipe: Pipe, more: dict[str, Any], words: str
+) -> None:
+    pipe.reporter().verdict(replace(RECORD, **more), "$1")
+    assert pipe.sent() == [("line", words, "  ", "green")]
 
 
 LOOKS = '{"type":"assistant","message":{"content":[{"type":"text","text":"I look at prices"}]}}'
@@ -135,27 +143,13 @@ def test_a_log_has_a_line_now_and_then_of_what_an_attempt_does(repo: Repo) -> No
     assert "I look at prices" not in quiet.stdout
 
 
-def test_a_terminal_with_a_status_has_no_such_line(
+def test_where_a_status_stays_no_such_line_comes_and_nobody_is_woken_each_second(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert 290 < pipe.reporter(stays=False).tick() <= 300
     monkeypatch.setattr(module, "_SIGN_OF_LIFE", 0.0)
     for stays in (True, False):
         view = pipe.reporter(stays)
         view.watch(Stream(PLAIN))
         view.tick()
     assert [event[0] for event in pipe.sent()] == ["line"]
-
-
-def test_nobody_is_woken_each_second(pipe: Pipe) -> None:
-    assert 290 < pipe.reporter(stays=False).tick() <= 300
-    for pause, fewest, most in ((0.2, 3, 5), (60.0, 1, 1)):
-        ticks: list[float] = []
-
-        def tick(ticks: list[float] = ticks, pause: float = pause) -> float:
-            ticks.append(time.monotonic())
-            return pause
-
-        control = Control()
-        control.on_tick = tick
-        control.sleep(time.time() + 0.9, lambda: False)
-        assert fewest <= len(ticks) <= most

@@ -105,7 +105,7 @@ def test_who_enters_the_room_is_alone_and_reads_what_others_left(
         waits.start()
         time.sleep(0.2)
         order.append("first")
-        results.own["T1"] = Own("x", {})
+        results.known.own["T1"] = Own("x", {})
         results.add(first.first_tip, [green])
         with first.plan_locked():
             first.write(Waited(reason="why"), "waits")

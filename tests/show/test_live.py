@@ -204,14 +204,6 @@ def test_nothing_but_its_own_escapes_reaches_the_terminal(
     assert b"\x07" not in seen.bytes and "\u202e".encode() not in seen.bytes
 
 
-def test_a_flood_of_words_does_not_drown_the_terminal(repo: Repo) -> None:
-    plan(repo, {"checks": ["test -f T1.txt"]})
-    flood = f"for i in range(20000): print({says(1, 'again and again')!r})"
-    seen = Terminal(repo, "--agent", talker(repo, flood))
-    assert seen.finish() == 0
-    assert 0 < seen.bytes.count(b"again and again") < 2000
-
-
 @pytest.mark.parametrize(("words", "least", "most"), [("-q", 0, 0), ("--once", 5, 10), ("-v", 20, 30)])  # fmt: skip
 def test_what_a_log_file_gets(repo: Repo, words: str, least: int, most: int) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})

@@ -115,7 +115,7 @@ blocked  US-005  5 min 12 s, 20.3k tokens  価格の一覧を書き出す
 open     US-006                            Remove the old price list
 
 shop: 2 of 6 passed (1 weak), 1 failed, 1 blocked, 1 waiting, 1 open; 5 iterations, 26 min 0 s, $1.68
-weak: no check that was red before such a task turned green by it
+weak: nothing that was red turned green for it, or some tests did not run
 the last run stopped at 2026-11-21 20:10: limit reached: 5 iterations
 final check due: the next run begins by checking all passes again
 passes are committed on branch ralph/shop; agents and checks work in /s/shop-1

@@ -17,7 +17,7 @@ from _ralph import files
 from _ralph.agents import team, turn
 from _ralph.checks import running as checks_running
 from _ralph.checks.judge import Answer
-from _ralph.checks.results import Results
+from _ralph.checks.results import Known, Results
 from _ralph.checks.verdict import Case, Decision, decide
 from _ralph.loop import examine, final
 from _ralph.loop.loop import Loop
@@ -114,7 +114,7 @@ def books(repo: Repo) -> None:
 def nobody_waits(self: Loop, _ends: float = 0.0) -> Iterator[Results]:
     self.read()
     path = self.paths.private / "nobody-s.json"
-    yield Results(path, self.run_id, "", self.git.tree)
+    yield Results(path, self.git.tree, Known(self.run_id, ""))
 
 
 # name -> what is taken out, what stands there instead, and the test that must fail.
