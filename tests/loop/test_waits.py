@@ -113,16 +113,6 @@ def test_paid_extra_usage_is_waited_out_or_allowed_by_the_plan(repo: Repo) -> No
     assert len(repo.records("wait")) == 1
 
 
-def test_retries_are_shown(repo: Repo) -> None:
-    again = '{"type":"system","subtype":"api_retry","attempt":3,"max_retries":10,"error_status":529}'
-    say = str(
-        repo.program("../speaker", f"echo '{again}'; echo '{again}'; echo '{LIMIT}'")
-    )
-    plan(repo, {"checks": ["false"]})
-    printed = repo.run(say, "--max-wait", "0")[2]
-    assert printed.count("  the provider does not answer, attempt 3 of 10\n") == 1
-
-
 def test_a_limit_costs_no_attempt_and_ends_with_75_when_not_waiting(repo: Repo) -> None:
     plan(repo, {"checks": ["false"]}, limits={"attempts": 1})
     say = speaker(repo, f"print('''{LIMIT}''')")
