@@ -275,7 +275,7 @@ def test_a_mail_is_sent(repo: Repo) -> None:
     repo.plan({"checks": ["false"]}, limits={"attempts": 1})
     repo.commit("plan")
     repo.tool("mail", f'(echo "$*"; cat) >> {repo.outside / "sent"}')
-    agent = repo.agent("said('blocked on', 'Which format?')\nP('x').touch()")
+    agent = repo.agent("said('question', 'Which format?')\nP('x').touch()")
     assert shell(repo, "ralph run --notify 'sh told.sh'", agent=agent).returncode == 4
     sent = repo.read("../sent")
     assert "-s p: T1 blocked: 1 failed attempt" in sent

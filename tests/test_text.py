@@ -264,7 +264,7 @@ def test_secrets_of_the_environment_stay_out_of_notes_and_prompts(repo: Repo) ->
     agent = """
         (OUT / f"prompt{attempt}").write_text(prompt)
         said("ruled out", os.environ["MY_API_KEY"])
-        said("blocked on", os.environ["db_password"])
+        said("question", os.environ["db_password"])
         P("progress.txt").open("a").write(os.environ["MY_API_KEY"])
         print(os.environ["MY_API_KEY"]); P("a.txt").write_text("x")
     """

@@ -103,7 +103,7 @@ def _land(loop: Loop, name: str) -> None:
         if _fast_forward(onto, commit, tip):
             said = f"{name} landed on {onto.name}"
             with loop.plan_locked():
-                loop.write(Landed(onto=onto.name, commit=commit), said)
+                loop.write(Landed(), said)
             loop.view.line(said, color="green")
             return
         loop.view.line(f"{onto.name} moved meanwhile; trying again on its new tip")

@@ -223,22 +223,23 @@ def with_unfinished_work(loop: Loop, begun: Begun) -> Begun:
     work is built on commits that are no longer there."""
     history = loop.history.of(begun.task)
     branch = loop.branch
-    if not history.left:
+    earlier = history.unfinished
+    if not earlier.left:
         return begun
     # a clone gets the log, and of git only what branches lead to
-    asked = f"{history.left}\n{history.base}\n".encode("utf-8", "replace")
+    asked = f"{earlier.left}\n{earlier.base}\n".encode("utf-8", "replace")
     if "missing" in loop.git("cat-file", "--batch-check", stdin=asked):
         return begun
-    work = branch.commit(history.left, history.base, "ralph: unfinished work\n")
-    gone = history.base != begun.base and not branch.contains(history.base, begun.base)
+    work = branch.commit(earlier.left, earlier.base, "ralph: unfinished work\n")
+    gone = earlier.base != begun.base and not branch.contains(earlier.base, begun.base)
     if gone or (is_last(loop, begun) and not history.conflicted):
-        if work == history.base:
+        if work == earlier.base:
             return replace(begun, clean=True)
         ref = branch.park(work, f"{begun.name}-before")
         notice = f"it started clean; earlier work is parked at {ref}"
         return replace(begun, clean=True, earlier=ref, notices=[notice])
     merged = merge(loop.git, begun.base, work)
-    conflict = history.conflict
+    conflict = earlier.conflict
     if merged.conflicts:
         marked = [*dict.fromkeys([*conflict.marked, *merged.marked])]
         conflict = Conflict(marked=marked, kept=merged.kept, own=work)
@@ -335,7 +336,7 @@ def reason_to_stop(loop: Loop) -> Stop | None:
         return asked
     denied = loop.history.this_run.denied
     if len(denied) >= DENIED:
-        last = text.few(loop.history.tasks[denied[-1]].denials)
+        last = text.few(loop.history.tasks[denied[-1]].newest.denials)
         reason = f"{DENIED} tasks in a row were denied what they needed, at last {last}"
         return Stop("unavailable", f"{reason}; see --full-permissions")
     reached = limits.spent(loop.limits, loop.history, loop.seconds, time.time())

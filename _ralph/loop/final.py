@@ -186,7 +186,7 @@ def record_of(loop: Loop, found: Found, tip: str, names: str) -> Rechecked:
     for task in plan.tasks:
         own = [red[one.command] for one in task.checks if one.command in red]
         if own and task.passed and not found.unlike:
-            commit = loop.history.of(task).commit
+            commit = loop.history.of(task).passed.commit
             log = loop.branch.log(f"{commit}..{tip}") if commit else []
             record.broken.append(task.key)
             record.since[task.key] = log

@@ -25,7 +25,7 @@ from _ralph.model import (
     task_key,
 )
 from _ralph.state import edit
-from _ralph.state.history import TaskHistory, entry_digest
+from _ralph.state.history import TaskHistory
 from _ralph.state.limits import attempts_at, spent_by
 from _ralph.state.records import AttemptEnded, Failure
 from _ralph.state.summary import spent
@@ -218,7 +218,7 @@ def restore_marks(loop: Loop) -> None:
         known = loop.history.of(task)
         if task.passed or not loop.history.holds(task):
             continue
-        if not loop.branch.has_landed(known.commit):
+        if not loop.branch.has_landed(known.passed.commit):
             continue
         lost.append(task)
         marked = f"marked again in {loop.paths.prd.name}"
@@ -245,7 +245,6 @@ def record_of(
     if result.overage or judgement.overage:
         billed = "the provider bills extra usage"
         notices.append(f"the subscription is used up, and {billed}")
-    now = loop.plan.task_with(begun.task.key)
     record = replace(
         begun.ended(decision.verdict, decision.reason),
         **vars(examined.spent),
@@ -269,7 +268,6 @@ def record_of(
         reset=result.reset or 0.0,
         overage=result.overage,
         denials=result.denials[:20],
-        task_before=entry_digest(now) if now else "",
         uncounted=by_person and decision.verdict is Verdict.INTERRUPTED,
     )
     if examined.passed:

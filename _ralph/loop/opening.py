@@ -26,7 +26,7 @@ from _ralph.state.records import RunBegan
 
 def is_open(loop: Loop) -> bool:
     """Whether this run has its `run` record."""
-    return loop.run_id in loop.history.opened_runs
+    return loop.run_id == loop.history.opened_run
 
 
 def ensure_open(loop: Loop, results: Results, task: Task | None) -> bool:

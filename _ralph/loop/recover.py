@@ -115,7 +115,7 @@ def note_passed(loop: Loop, begun: Begun, commit: str) -> None:
 def close(loop: Loop, begun: Begun) -> None:
     """Close the start of an attempt whose agent had not started. Earlier work on its
     task stays."""
-    known = loop.history.of(begun.task)
+    known = loop.history.of(begun.task).unfinished
     record = replace(
         begun.ended(Verdict.INTERRUPTED, "it was cut off before its agent started"),
         uncounted=True,

@@ -247,6 +247,6 @@ def preview(loop: Loop, task: Task) -> str:
         worker=1,
         share=Share(),
         base=base,
-        left=known.left,
+        left=known.unfinished.left,
     )
     return prompt_for(loop, replace(begun, clean=is_last(loop, begun)))

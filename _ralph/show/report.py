@@ -48,7 +48,7 @@ def page(prd_path: Path) -> str:
     tasks = summary.task_facts(plan, history)
     # the newest first
     passed = [task for task in tasks if task.task.passed]
-    passed.sort(key=lambda task: task.known.passed_at or 0, reverse=True)
+    passed.sort(key=lambda task: task.known.passed.iteration, reverse=True)
     records = Log(paths.progress, plan).records()
     attempts = [record for record in records if isinstance(record, AttemptEnded)]
     attempts.reverse()
@@ -56,13 +56,13 @@ def page(prd_path: Path) -> str:
         "project": plan.project,
         "history": history,
         "running": shown.running is not None,
-        "stop": summary.last_stop(plan, history),
+        "stop": history.stopped,
         "steps": status.next_steps(shown, history.stopped),
         "total": len(tasks),
         "blocked": [task for task in tasks if task.state == "blocked"],
         "passed": passed,
         "open": [task for task in tasks if task.state not in ("passed", "blocked")],
-        "diffs": _diffs(paths.root, [task.known.commit for task in passed]),
+        "diffs": _diffs(paths.root, [task.known.passed.commit for task in passed]),
         "attempts": attempts,
         "learned": _learned(paths.rulebook, attempts),
         "commands": lambda task: _commands(plan, task.task, task.known.last.failure),

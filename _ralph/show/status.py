@@ -27,7 +27,6 @@ from _ralph.state.summary import (
     TaskFacts,
     Worker,
     command_line,
-    last_stop,
     limits_words,
     spent,
     summarize,
@@ -254,10 +253,10 @@ def ending(status: Status) -> str:
     history = status.history
     loop = status.running
     if loop is None:
-        if last := last_stop(status.plan, history):
+        if last := history.stopped:
             at = time.strftime("%Y-%m-%d %H:%M", time.localtime(last.time))
             return f"the last run stopped at {at}: {text.one_line(last.reason, 300)}"
-        if history.stopped or not history.iteration:
+        if not history.iteration:
             return "no run yet"
         return "the last run was cut off; the next one goes on from there"
     words = f"a loop is running since {loop.since} (pid {loop.pid})"

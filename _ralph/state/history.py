@@ -3,14 +3,13 @@ and handoffs."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from _ralph import files, text
-from _ralph.model import COUNTED, Conflict, Plan, Spent, Task, Verdict
+from _ralph import text
+from _ralph.model import COUNTED, Plan, Spent, Task, Verdict
 from _ralph.state import records
 
 NEVER = float("inf")
@@ -22,11 +21,10 @@ _NO_ANSWER = (Verdict.LIMITED, Verdict.UNAVAILABLE, Verdict.INTERRUPTED)
 _REMEMBERED = 100  # notes of agents: no prompt holds more
 LABELS = ("learned", "ruled out", "question", "next step")
 """The parts of a handoff that later attempts or people are told."""
-_ENDS = ("status", "files", "decisions", "re-read", "risks", "blocked on", "found")
-"""Labels that older templates ask for: they end the part before them."""
-_LABEL = (
-    rf"(?i)^(?:[\s>*`-]|\d+\.)*(?P<heading>\#+\s*)?[*`]*(?P<label>{'|'.join(LABELS + _ENDS)})[\s*`]*"
-    rf"(?P<colon>:[\s*`]*)?(?P<rest>.*)$"
+_LABEL = re.compile(
+    rf"[\s>*`-]*(\d+\.\s*)?(?P<heading>\#+\s*)?[*`]*(?P<label>{'|'.join(LABELS)})[\s*`]*"
+    r"(?P<colon>:[\s*`]*)?(?P<rest>.*)",
+    re.IGNORECASE,
 )
 
 
@@ -34,12 +32,10 @@ class Unavailable(NamedTuple):
     """Why and until when an agent cannot be used."""
 
     since: float = 0.0  # the unix time at which that became known
-    reset: float = (
-        0.0  # the unix time at which it ends; NEVER: not in this run; 0: nobody knows
-    )
-    tries: int = (
-        0  # how many in a row had no answer: the more, the later it is tried again
-    )
+    # The unix time at which it ends; NEVER: not in this run; 0: nobody knows
+    reset: float = 0.0
+    # How many in a row had no answer: the more, the later it is tried again
+    tries: int = 0
     reason: str = ""
 
 
@@ -66,6 +62,11 @@ class RunHistory(Spent):
     set_aside: dict[str, str] = field(default_factory=dict)  # tasks, and why
 
 
+def _none() -> records.AttemptEnded:
+    """What stands for a verdict where there is none."""
+    return records.AttemptEnded(task="", iteration=0, verdict=Verdict.INTERRUPTED)
+
+
 @dataclass
 class TaskHistory(Spent):
     """What the records say about one task."""
@@ -74,30 +75,14 @@ class TaskHistory(Spent):
     tried: int = 0  # all that ended with a verdict on the work
     since: Spent = field(default_factory=Spent)  # what its own limits count, since then
     last: records.AttemptEnded | None = None  # the newest attempt that counts
-    begun: bool = False  # it has been worked on at some time
-    flaky: list[str] = field(default_factory=list)
-    denials: list[str] = field(default_factory=list)
+    newest: records.AttemptEnded = field(default_factory=_none)  # or does not
+    passed: records.AttemptEnded = field(default_factory=_none)  # its last pass
+    holds: bool = False  # nothing took the pass away since
     ruled_out: list[str] = field(default_factory=list)
     answered: str = ""  # the question that a person answered
     answer: str = ""
-    passed_at: int | None = (
-        None  # the iteration of its pass; the next six are of that, too
-    )
-    commit: str = ""
-    proof: frozenset[str] = frozenset()  # the checks that were run on that commit
-    holds: bool = False  # nothing took the pass away since
-    weak: bool = False
-    beside: list[str] = field(default_factory=list)  # checks that were red beside it
-    not_run: list[str] = field(default_factory=list)  # lines: tests that did not run
-    tests: list[str] = field(
-        default_factory=list
-    )  # those that were there before, and that it changed
     set_back: int = 0  # how often later work broke it
-    parked: str = ""
-    left: str = ""  # the tree of unfinished work
-    base: str = ""  # the commit that it is made on
     reopened: int = 0  # how often a person opened it again
-    conflict: Conflict = field(default_factory=Conflict)  # what stands in it
     interrupted: int = 0  # how often in a row
 
     @property
@@ -117,10 +102,22 @@ class TaskHistory(Spent):
         return handoff.get("question") or handoff.get("blocked on", "")  # as in 0.3
 
     @property
+    def parked(self) -> str:
+        """Where the work of its last attempt is parked, if it is."""
+        return self.last.parked if self.last else ""
+
+    @property
+    def unfinished(self) -> records.AttemptEnded:
+        """The attempt whose work (`left`, on `base`, with a `conflict`) the next one
+        begins with."""
+        newest = self.newest
+        return newest if newest.left and newest.base and not newest.parked else _none()
+
+    @property
     def passed_words(self) -> str:
         """How it passed: by a verdict, or by a person's edit."""
-        if self.passed_at:
-            return f"passed at iteration {self.passed_at}"
+        if self.passed.iteration:
+            return f"passed at iteration {self.passed.iteration}"
         return "was marked as passed"
 
     def start_anew(self) -> None:
@@ -128,23 +125,9 @@ class TaskHistory(Spent):
         ruled out stays."""
         self.attempts = self.interrupted = 0
         self.last = None
+        self.newest = _none()
         self.since = Spent()
         self.answered = self.answer = ""
-        self.left = self.base = ""
-        self.conflict = Conflict()
-
-    def passes(self, record: records.AttemptEnded) -> None:
-        """Take in the verdict that it passed."""
-        self.start_anew()
-        self.tried += 1
-        self.passed_at = record.iteration
-        self.commit = record.commit
-        self.proof = frozenset(record.checks)
-        self.holds = True
-        self.weak = record.weak
-        self.beside = record.beside
-        self.not_run = record.not_run
-        self.tests = record.tests
 
 
 @dataclass
@@ -169,7 +152,7 @@ class History(Spent):
     counted_run: str = ""  # its id
     limits: dict[str, float] = field(default_factory=dict)  # of this run alone
     recheck: records.Rechecked | None = None  # the last final check
-    opened_runs: set[str] = field(default_factory=set)  # their ids
+    opened_run: str = ""  # the id of the run whose record was the last
     reopened: int = 0  # how often people opened tasks again
     unchecked: int = 0  # the passes since the last re-check
     overage: dict[str, Unavailable] = field(
@@ -213,31 +196,22 @@ class History(Spent):
         self.branch = (record.branch or self.branch).removeprefix("refs/heads/")
 
     def _lasted(self, record: records.Record) -> float:
-        """The seconds from the last record to this one in which a loop worked or
-        waited."""
-        if self.last is None:
+        """The seconds from the last record to this one, if a loop worked or waited
+        meanwhile: nobody knows for how long a run that was killed went on."""
+        if self.last is None or record.run != self.last.run:
             return 0.0
-        last = self.last
-        if record.run and record.run == last.run:
-            until = record.time
-        else:  # it was killed: nobody knows for how long it went on, but that it waited
-            until = last.until if isinstance(last, records.Waited) else last.time
-            until = min(until, record.time)
-        return max(until - last.time, 0.0)
+        return max(record.time - self.last.time, 0.0)
 
     def of(self, task: Task | records.OfTask) -> TaskHistory:
         return self.tasks[task.key]
-
-    def proved(self, task: Task) -> bool:
-        """Whether a verdict says that it passed; otherwise a person marked it."""
-        return self.of(task).passed_at is not None
 
     def holds(self, task: Task) -> bool:
         """Whether a verdict says that it passed by all of its checks, and nothing took
         that away since."""
         history = self.of(task)
-        proved = history.proof.issuperset(check.command for check in task.checks)
-        return bool(history.holds and history.commit and proved)
+        commands = {check.command for check in task.checks}
+        proved = commands <= history.passed.checks.keys()
+        return bool(history.holds and history.passed.commit and proved)
 
     def opened(self, plan: Plan) -> list[records.Retried]:
         """Records of the tasks that a person unblocked, where there is none yet."""
@@ -245,22 +219,12 @@ class History(Spent):
         for task in plan.tasks:
             is_open = task.blocked is None and not task.passed
             if is_open and self.of(task).blocked:
-                answer = self._answer(task)
-                retried = records.Retried(task=task.id, title=task.title, answer=answer)
-                found.append(retried)
+                found.append(records.Retried(task=task.id, title=task.title))
         return found
-
-    def _answer(self, task: Task) -> str:
-        """What a person answered to a task that they unblocked: the last of its notes,
-        if it had asked something, and was not only unblocked."""
-        last, asked = self.of(task).last, self.of(task).question
-        if last and asked and last.task_before != entry_digest(task):
-            return last_note(task)
-        return ""
 
     def _run(self, record: records.RunBegan) -> None:
         self.limits = record.limits
-        self.opened_runs.add(record.run)
+        self.opened_run = record.run
         if record.continues:
             self.this_run.commit = ""  # the start looked at where the branch is now
         else:
@@ -275,8 +239,6 @@ class History(Spent):
         self.iteration = record.iteration
         if not record.lost:  # no agent runs then
             self.this_run.iterations += 1
-        task = self.of(record)
-        task.begun = True
 
     def _verdict(self, record: records.AttemptEnded) -> None:
         start = self.open_starts.pop(record.iteration, None)
@@ -288,23 +250,25 @@ class History(Spent):
         self._prices(record)
         self._bills_extra(record)
         self._provider(record, start.time if start else record.time)
-        self._work_left(task, record)
-        task.flaky = record.flaky
-        task.denials = record.denials
         _remember(self.learned, record.handoff.get("learned"))
         _remember(task.ruled_out, record.handoff.get("ruled out"))
         if verdict is Verdict.PASSED:
-            task.passes(record)
+            task.start_anew()
+            task.tried += 1
+            task.passed, task.holds = record, True
             self.unchecked += 1
             run.commit = record.commit
         elif verdict in COUNTED:
             task.tried += 1
             task.attempts += 1
             task.last = record
-            task.parked = record.parked
         elif verdict is Verdict.CONFLICT or record.blocked:
             task.last = record
-            task.parked = record.parked or task.parked
+        task.newest = record
+        if verdict is Verdict.INTERRUPTED:
+            task.interrupted += not record.uncounted
+        elif verdict not in _NO_ANSWER:
+            task.interrupted = 0
         if verdict is Verdict.SET_ASIDE:
             run.set_aside[record.key] = record.reason
         no_agent_worked = record.uncounted and not record.seconds
@@ -357,19 +321,6 @@ class History(Spent):
             away = Unavailable(record.time, tries=away.tries + 1, reason=record.reason)
         run.away[command] = away
 
-    def _work_left(self, task: TaskHistory, record: records.AttemptEnded) -> None:
-        """The work that the next attempt at this task begins with."""
-        task.left, task.base, task.conflict = "", "", Conflict()
-        passed = record.verdict is Verdict.PASSED
-        if record.base and not record.parked and not passed:
-            task.left = record.left
-            task.base = record.base
-            task.conflict = record.conflict
-        if record.verdict is Verdict.INTERRUPTED:
-            task.interrupted += not record.uncounted
-        elif record.verdict not in (Verdict.LIMITED, Verdict.UNAVAILABLE):
-            task.interrupted = 0
-
     def _in_a_row(self, record: records.AttemptEnded) -> None:
         """Count what ends a run early: tasks blocked, or denied, in a row."""
         run, passed = self.this_run, record.verdict is Verdict.PASSED
@@ -396,7 +347,7 @@ class History(Spent):
             since = "; ".join(record.since.get(key, []))
             task.last = records.AttemptEnded(
                 task=key.partition("\n")[0],
-                iteration=task.passed_at or 0,
+                iteration=task.passed.iteration,
                 verdict=Verdict.FAILED,
                 reason=f"it {task.passed_words}, and later work broke it: {since}",
                 failure=record.failures.get(key, records.Failure()),
@@ -417,18 +368,6 @@ class History(Spent):
         self.reopened += 1
 
 
-def entry_digest(task: Task) -> str:
-    """The digest of a task's entry in prd.json."""
-    return files.digest(json.dumps(task.raw).encode())
-
-
-def last_note(task: Task) -> str:
-    """The last line, or the last entry, of a task's notes."""
-    notes = task.raw.get("notes") or ""
-    lines = notes if isinstance(notes, list) else str(notes).splitlines()
-    return str(lines[-1]) if lines else ""
-
-
 def _remember(notes: list[str], new: str | None) -> None:
     """Keep the newest notes."""
     if new:
@@ -440,22 +379,19 @@ def parse_handoff(source: str) -> dict[str, str]:
     """The parts of a handoff with the `LABELS`, each clipped to 1,500 bytes; `none`
     counts as nothing."""
     parts: dict[str, list[str]] = {}
-    current: list[str] | None = None
+    current: list[str] = []
     for line in text.clean(source).splitlines()[:400]:
-        match = re.match(_LABEL, line[:200])
+        match = _LABEL.fullmatch(line[:200])
         if match and (match["colon"] or (match["heading"] and not match["rest"])):
-            label = match["label"].lower()
-            if label == "blocked on":
-                label = "question"
-            current = parts.setdefault(label, [])
+            current = parts.setdefault(match["label"].lower(), [])
             line = match["rest"] + line[200:]
             if line.startswith("(") and line.endswith(")"):
                 continue  # the template's own placeholder
-        if current is not None and line.strip():
+        if line.strip():
             current.append(line.strip())
     found = {}
-    for label in LABELS:
-        body = text.clip("\n".join(parts.get(label, [])), 1500)
+    for label, lines in parts.items():
+        body = text.clip("\n".join(lines), 1500)
         if body.strip(" .-*").lower() not in ("", "none", "nothing", "n/a"):
             found[label] = body
     return found

@@ -106,7 +106,6 @@ class AttemptEnded(Spent, Work, OfTask, event="verdict"):
     uncounted: bool = False  # no agent had started, or a person stopped it
     beside: list[str] = field(default_factory=list)  # checks that are red beside a pass
     not_run: list[str] = field(default_factory=list)  # lines: tests that guard no more
-    task_before: str = ""  # the digest of the task's entry in prd.json at that time
 
 
 @dataclass(kw_only=True)
@@ -156,9 +155,6 @@ class Added(Spent, Record, event="add"):
 @dataclass(kw_only=True)
 class Landed(Record, event="land"):
     """A person let the work land."""
-
-    onto: str = ""  # their branch
-    commit: str = ""
 
 
 @dataclass(kw_only=True)

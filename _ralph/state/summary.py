@@ -39,7 +39,7 @@ class TaskFacts(NamedTuple):
 
     @property
     def weak(self) -> bool:
-        return self.task.passed and self.known.weak
+        return self.task.passed and self.known.passed.weak
 
     @property
     def spent(self) -> str:
@@ -48,7 +48,7 @@ class TaskFacts(NamedTuple):
 
     def as_object(self) -> Json:
         """The task as `--json` prints it."""
-        changed_tests = self.known.tests
+        changed_tests = self.known.passed.tests
         if not self.task.passed:
             changed_tests = []
         return {
@@ -56,7 +56,7 @@ class TaskFacts(NamedTuple):
             "title": self.task.title,
             "state": self.state,
             "weak": self.weak,
-            "flaky": self.known.flaky,
+            "flaky": self.known.newest.flaky,
             "changed_tests": changed_tests,
             "attempts": self.known.tried,
             "failures": self.known.attempts,
@@ -154,7 +154,6 @@ def summarize(
     final_check_due = False
     ready: list[Task] = []
     if plan:
-        last = last_stop(plan, history)
         tasks = task_facts(plan, history)
         usage = _usage(plan, history, running)
         final_check_due = bool(
@@ -192,12 +191,12 @@ def _facts(plan: Plan, task: Task, known: TaskHistory, attempts: int) -> TaskFac
     reason = ""
     if task.passed:
         state = "passed"
-        if known.weak:
+        if known.passed.weak:
             remarks.append("weak")
-        if known.tests:
+        if known.passed.tests:
             remarks.append("changed tests")
-        if known.beside:
-            remarks.append(f"beside red: {text.few(known.beside)}")
+        if known.passed.beside:
+            remarks.append(f"beside red: {text.few(known.passed.beside)}")
     else:
         waits_for = [name for name in task.depends_on if name not in plan.passed_ids]
         if task.blocked:
@@ -230,13 +229,13 @@ def _warnings(task: Task, known: TaskHistory, reason: str, attempts: int) -> lis
     if task.is_blocked and known.parked:
         warnings.append(f"its work: git show {known.parked}")
     if task.passed:
-        warnings += known.not_run
-    if known.flaky:
-        warnings.append(f"flaky: {text.few(known.flaky)}")
+        warnings += known.passed.not_run
+    if known.newest.flaky:
+        warnings.append(f"flaky: {text.few(known.newest.flaky)}")
     if known.question and not task.passed and known.question not in reason:
         warnings.append(f"it asks: {known.question}")
-    if known.denials:
-        warnings.append(f"its agent was denied: {'; '.join(known.denials)}")
+    if known.newest.denials:
+        warnings.append(f"its agent was denied: {'; '.join(known.newest.denials)}")
     lines = [text.one_line(warning, 300) for warning in warnings]
     return list(dict.fromkeys(lines))  # a question can be the reason as well
 
@@ -259,15 +258,6 @@ def _usage(plan: Plan, history: History, running: Running | None) -> limits.Usag
         since = max(time.time() - history.last.time, 0.0)
         usage.run["seconds"].used += round(since, 1)
     return usage
-
-
-def last_stop(plan: Plan, history: History) -> Stopped | None:
-    """How the last run of these tasks ended; None before one, also where another plan
-    had the branch."""
-    if not history.iteration or all(task.passed for task in plan.tasks):
-        return history.stopped
-    begun = any(history.of(task).begun for task in plan.tasks)
-    return history.stopped if begun else None
 
 
 def news(event: str, project: str, task: str, reason: str, so_far: Summary) -> Json:

@@ -76,7 +76,7 @@ def shop(folder: Path) -> Status:
         *worked("US-002", 2, "passed", weak=True, beside=["lint"]),
         *worked("US-003", 3, "failed", reason="npm test failed with exit 1 (12.0 s)"),
         *worked("US-003", 4, "failed", reason="npm test failed with exit 1 (11.0 s)", denials=["npm ci"], failure={"name": "npm test", "tail": "\n".join(map(str, range(12))) + "\n\n", "log": ".ralph/log/4.log"}),
-        *worked("US-005", 5, "failed", blocked="x", usd=None, parked="refs/ralph/parked/0005-US-005", handoff={"blocked on": "Which format?"}),
+        *worked("US-005", 5, "failed", blocked="x", usd=None, parked="refs/ralph/parked/0005-US-005", handoff={"question": "Which format?"}),
         {"event": "stop", "stop": "limit", "exit": 3, "reason": "limit reached: 5 iterations"},
     ]  # fmt: skip
     shown = make(folder, tasks, records, checks=["npm test"])
@@ -148,7 +148,7 @@ def test_no_text_breaks_a_row_or_moves_a_column(
         {"id": f"B{words}", "title": f"b{words}", "blocked": words},
         {"id": "C", "title": words + "c", "dependsOn": [f"B{words}"]},
     ]
-    asks = {"blocked on": words}
+    asks = {"question": words}
     records = worked(f"B{words}", 1, "failed", handoff=asks, denials=[words])
     shown = make(tmp_path, tasks, records, project=f"p{words}")
     printed = status.lines(shown, width, color=False)
@@ -208,7 +208,7 @@ def stopped(word: str, status: int) -> dict[str, Any]:
 
 
 def asks(task: str) -> Records:
-    return worked(task, 1, "failed", blocked="it asks", handoff={"blocked on": "?"})
+    return worked(task, 1, "failed", blocked="it asks", handoff={"question": "?"})
 
 
 @pytest.mark.parametrize(("states", "records", "wanted"), [
