@@ -60,7 +60,6 @@ CLI = Cli(
     prompt="file",
     text=True,
     permissions={"read": ("--dry-run",), "edit": (), "full": ()},
-    edit_means="it edits files, and runs no commands of its own",
     read=read,
     reports=("dollars", "tokens"),
     reports_late=True,

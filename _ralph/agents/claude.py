@@ -197,7 +197,6 @@ CLI = Cli(
         "edit": (*words("--permission-mode acceptEdits --settings"), _SANDBOX),
         "full": words("--dangerously-skip-permissions"),
     },
-    edit_means="it works in this folder, and runs commands inside its own sandbox",
     sandbox_needs=("bwrap", "socat"),
     trust=Trust(
         files=_SETTINGS,

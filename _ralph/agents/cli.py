@@ -51,7 +51,6 @@ class Cli:
     prompt: str = "stdin"  # or file
     env: Mapping[str, str] = field(default_factory=dict)  # $NAME is a person's variable
     permissions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    edit_means: str = "it works in this folder, inside its own sandbox"
     sandbox_needs: tuple[str, ...] = ()  # programs, on Linux
     trust: Trust | None = None
     budget: tuple[str, ...] = ()
@@ -76,7 +75,6 @@ class Agent:
     words: tuple[str, ...]
     cli: Cli
     permissions: str = "edit"
-    prefix: tuple[str, ...] = ()  # `env` and what it sets, which `cli` has
 
     @property
     def streams(self) -> bool:
@@ -86,7 +84,7 @@ class Agent:
     @property
     def command(self) -> str:
         """The command as the person named it."""
-        return shlex.join((*self.prefix, *self.words))
+        return shlex.join(self.words)
 
     @property
     def program(self) -> str:

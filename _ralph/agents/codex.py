@@ -95,8 +95,6 @@ CLI = Cli(
         "edit": words("--sandbox workspace-write"),
         "full": words("--dangerously-bypass-approvals-and-sandbox"),
     },
-    edit_means="it works in this folder, and runs commands inside its own sandbox, "
-    "without network",
     trust=Trust(
         files=(".codex/config.toml",),
         home=_is_trusted,

@@ -78,7 +78,6 @@ CLI = Cli(
         "edit": words("--approval-mode auto_edit"),
         "full": words("--yolo"),
     },
-    edit_means="it edits files in this folder, and runs no commands of its own",
     read=read,
     reports=("tokens",),
     reports_late=True,

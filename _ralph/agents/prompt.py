@@ -42,13 +42,6 @@ VARIABLES = (
     "last",
 )
 """What a prompt template can use."""
-_GONE = {
-    "notes": "passed total recent beside learned ruled_out",
-    "last": "question answer red_before failing_before setup_failed conflict "
-    "clean_start retry",
-    "rulebook": "rulebook_by_path",
-}
-"""The variables of 0.3 that are gone, by the one that has what they had."""
 _UNCHANGED = re.compile(
     r"#.*|- (Set up a fresh checkout with|Before you end, run) `.*`\."
 )
@@ -159,12 +152,11 @@ def compile_prompt(template: Path) -> None:
     with _located(str(template)):
         _compiled(source)
         used = _used_in(source)
-    for name in sorted(used.difference(VARIABLES)):
-        said = f"{template}: {name!r} is unknown; a prompt has {', '.join(VARIABLES)}"
-        for instead, gone in _GONE.items():
-            if name in gone.split():
-                said = f"{template}: {name!r} is gone: {instead!r} says it"
-        raise BadInput(said)
+    unknown = used.difference(VARIABLES)
+    if unknown:
+        name = min(unknown)
+        has = ", ".join(VARIABLES)
+        raise BadInput(f"{template}: {name!r} is unknown; a prompt has {has}")
 
 
 def render_prompt(template: Path, values: Json) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +26,10 @@ BUILTIN: Clis = {
     "opencode": opencode.CLI,
     "pi": pi.CLI,
 }
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
 def find_agent(command: str, clis: Clis, permissions: str) -> Agent:
-    """The agent for `command`, by its first word after `env NAME=VALUE`; else plain."""
+    """The agent for `command`, by its first word; else a plain one."""
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -40,45 +37,25 @@ def find_agent(command: str, clis: Clis, permissions: str) -> Agent:
         raise BadInput(f"{cannot}: {error}") from None
     if not words:
         raise BadInput("the agent command is empty")
-    given = []
-    if words[0] == "env":
-        given = [*takewhile(_ASSIGNMENT.match, words[1:])]
-    start = len(given) + 1 if given else 0
-    argv = tuple(words[start:])
-    name = Path(argv[0]).name if argv else ""
+    name = Path(words[0]).name
     if name not in clis:
         return Agent("plain", tuple(words), PLAIN, permissions)
-    env = dict(clis[name].env)
-    for word in given:
-        variable, _, value = word.partition("=")
-        env[variable] = value
-    cli = replace(clis[name], env=env)
-    return Agent(name, argv, cli, permissions, tuple(words[:start]))
+    return Agent(name, tuple(words), clis[name], permissions)
 
 
 def with_own(rows: Mapping[str, Any]) -> Clis:
-    """The agents that ralph knows, with the plan's `agents` over them. BadInput for one
-    that is like itself, or like none."""
-    own = {name: _own(name, rows, ()) for name in rows}
-    return {**BUILTIN, **own}
-
-
-def _own(name: str, rows: Mapping[str, Any], above: tuple[str, ...]) -> Cli:
-    """The agent of a row, with all that it has from the one that it is `like`; `above`
-    are the rows that are like this one. A row may be like the agent of its own name
-    that ralph brings along."""
-    row = None if name in above else rows.get(name)
-    if row is None and name in BUILTIN:
-        return BUILTIN[name]
-    if row is None:
-        end = "leads to itself" if name in above else "names no known agent"
-        way = " -> ".join((*above, name))
-        known = ", ".join({**BUILTIN, **rows})
-        raise BadInput(f"agents.{above[0]}: `like` {end}: {way}; known are {known}")
-    cli = PLAIN
-    if "like" in row:
-        cli = _own(row["like"], rows, (*above, name))
-    return _with_row(cli, row)
+    """The agents that ralph knows, with the plan's `agents` over them. A row is `like`
+    one of these, or like a row above it; BadInput where it is like none."""
+    known = dict(BUILTIN)
+    for name, row in rows.items():
+        like = row.get("like")
+        if like is not None and like not in known:
+            raise BadInput(
+                f"agents.{name}: `like` names no agent above it: {like}; expected one "
+                f"of {', '.join(known)}"
+            )
+        known[name] = _with_row(known.get(like, PLAIN), row)
+    return known
 
 
 def _with_row(cli: Cli, row: Mapping[str, Any]) -> Cli:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from _ralph.agents import registry
@@ -72,31 +71,17 @@ class Agents:
         command = self._role(self.settings.options.planner, "planner")
         return registry.find_agent(command or self.commands()[0], self.clis, "read")
 
-    def of_tasks(self, tasks: Iterable[Task]) -> list[Agent]:
-        """The agents of the open ones of these tasks, each once, and the fallback."""
-        found: dict[str, Agent] = {}
-        for task in tasks:
-            for command in () if task.passed else self.commands(task):
-                found[command] = self.named(command)
-        if found and self.fallback:
-            found[self.fallback.command] = self.fallback
-        return [*found.values()]
-
     @property
     def needed(self) -> list[Agent]:
-        """The agents of all open tasks, and the judge."""
-        found = self.of_tasks(self.settings.plan.tasks)
-        return [*found, self.judge] if self.judge else found
-
-    def is_limited(self, agent: Agent) -> bool:
-        """Whether a task that this agent may work on, or judge, has a limit in dollars
-        of its own."""
-        plan = self.settings.plan
-        limited = [task for task in plan.tasks if task.limits.usd < limits.NONE]
-        agents = self.of_tasks(limited)
-        if agents and self.judge:
-            agents.append(self.judge)
-        return agent.command in {one.command for one in agents}
+        """The agents of all open tasks, each once, the fallback, and the judge."""
+        found: dict[str, Agent] = {}
+        for task in self.settings.plan.tasks:
+            if not task.passed:
+                for command in self.commands(task):
+                    found[command] = self.named(command)
+        if found and self.fallback:
+            found[self.fallback.command] = self.fallback
+        return [*found.values(), *filter(None, [self.judge])]
 
     def back_at(self, agent: Agent) -> float:
         """When (unix time) an agent can be used again: 0 is now, NEVER not in this

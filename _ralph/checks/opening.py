@@ -23,7 +23,7 @@ from _ralph.git.branch import AWAY, Branch
 from _ralph.git.git import BULK, Git, uncommitted
 from _ralph.model import Findings, Plan
 from _ralph.process.prefix import Prefix, words_of
-from _ralph.state.limits import Limits
+from _ralph.state.limits import NONE, Limits
 from _ralph.state.settings import Settings
 
 OLDEST = (2, 38)
@@ -35,14 +35,13 @@ RUNNER_FILES = {
 any."""
 
 
-def require_agent(
-    settings: Settings, agents: Agents, places: Places, agent: Agent
-) -> list[str]:
+def require_agent(settings: Settings, places: Places, agent: Agent) -> list[str]:
     """A warning if an agent reports only after the attempt what is limited. BadInput or
     AgentUnavailable if it is missing, lacks permissions, or does not report that at
     all."""
     registry.require(agent, places.here)
-    in_dollars = settings.limits.in_dollars or agents.is_limited(agent)
+    own = [task.limits.usd for task in settings.plan.tasks if not task.passed]
+    in_dollars = settings.limits.in_dollars or min(own, default=NONE) < NONE
     limited = {"dollars": in_dollars, "tokens": settings.limits.in_tokens}
     for unit, is_limited in limited.items():
         if is_limited and unit not in agent.cli.reports:

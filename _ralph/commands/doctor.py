@@ -250,9 +250,7 @@ def _permissions(loop: Loop, agent: Agent) -> Finding:
         return "ok", "your own command; it runs as given, and can do all that you can"
     if agent.permissions == "full":
         return "warning", "permissions: full; it can do all that you can"
-    if agent.permissions == "read":
-        return "ok", "permissions: read only"
-    return "ok", f"permissions: edit; {agent.cli.edit_means}"
+    return "ok", f"permissions: {agent.permissions}"
 
 
 # ---------------------------------------------------------------- cron

@@ -152,7 +152,7 @@ def _make_ready(loop: Loop) -> None:
         raise TryLater(
             f"the planner cannot run now: {loop.agents.unavailable(planner).reason}"
         )
-    require_agent(loop.settings, loop.agents, loop.places, planner)
+    require_agent(loop.settings, loop.places, planner)
     loop.view.lines(open_prefix(loop.places))
 
 

@@ -171,7 +171,7 @@ def begin(loop: Loop, task: Task) -> Begun | None:
             return None
         history = loop.history.of(now)
         agent = loop.agents.agent(now)
-        require_agent(loop.settings, loop.agents, loop.places, agent)
+        require_agent(loop.settings, loop.places, agent)
         begun = Begun(
             task=now,
             agent=agent,

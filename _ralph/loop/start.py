@@ -117,7 +117,7 @@ def _agents(loop: Loop) -> Findings:
     """Whether each agent can work, who pays, and what it is trusted with."""
     agents = loop.agents.needed
     for agent in agents:
-        late = opening.require_agent(loop.settings, loop.agents, loop.places, agent)
+        late = opening.require_agent(loop.settings, loop.places, agent)
         yield from notes(late)
         if loop.places.here:
             yield from opening.who_pays(loop.limits, agent)

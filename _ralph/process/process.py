@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import errno
+import fcntl
 import os
 import select
 import signal
@@ -27,7 +28,10 @@ from _ralph.process.transcript import Transcript
 GRACE = 5.0
 """Seconds between TERM and KILL for what an attempt leaves behind."""
 _KILL_DEADLINE = 10.0
-_CHUNK = _TAIL = 1 << 16
+_CHUNK = 1 << 18
+"""Bytes that are read at once and, on Linux, fit into a pipe: then who writes a lot and
+who reads it wait for each other less often."""
+_TAIL = 1 << 16
 _LONGEST_LINE = 32 << 20  # the longest seen from a real agent had 20 MB
 
 OutputHandler = Callable[[bytes], str | None]
@@ -193,6 +197,8 @@ def run_process(
         for pipe, log in ((child.stdout, out_log), (child.stderr, err_log)):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
+                with contextlib.suppress(AttributeError, OSError):
+                    fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _CHUNK)
                 logs[pipe.fileno()] = log
         pump = _Pump(child, logs, on_output, by_line and on_output is not None)
         ended = pump.run(control, started + command.timeout, command.idle)
@@ -346,7 +352,7 @@ class _Pump:
             del self.logs[fd]
             return False
         self.logs[fd].write(chunk)
-        self.tail += chunk
+        self.tail += chunk[-_TAIL:]
         if len(self.tail) > 2 * _TAIL:
             del self.tail[:-_TAIL]
         if self.child.stdout is not None and fd == self.child.stdout.fileno():

@@ -56,7 +56,7 @@ def lines_of(*events: dict[str, Any]) -> list[bytes]:
 CUT = "its output ended without a final event"
 
 
-@pytest.mark.parametrize("name", ["hang", "sigterm", "429_noheader", "ok"])
+@pytest.mark.parametrize("name", ["hang", "429_noheader", "ok"])
 @pytest.mark.parametrize(
     "ended", [Ended.DEADLINE, Ended.IDLE, Ended.INTERRUPTED, Ended.MISSING]
 )
@@ -75,7 +75,7 @@ def test_how_a_process_ended_comes_before_what_it_said(name: str, ended: Ended) 
         Ended.MISSING: ("unavailable", "no such file"),
     }
     assert (str(result.outcome), result.reason) == wanted[ended]
-    assert result.active == (name in ("sigterm", "429_noheader", "ok"))
+    assert result.active == (name != "hang")
 
 
 # ---------------------------------------------------------------- small streams of our own
@@ -235,8 +235,8 @@ def test_a_stop_hook_that_never_lets_it_end(times: int, words: str, never: str) 
 
 @pytest.mark.parametrize(
     "noise",
-    [b"", b"   ", b"plain words", b"{", b'{"type": "result"', b"[1]", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000, b'{"a":' * 100_000,
-     b'{"type": ["result"], "is_error": false}', b'{"type": "assistant", "message": "x"}', b'{"type": "assistant", "message": {"content": 5}}',
+    [b"", b"plain words", b"{", b'{"type": "result"', b"[1]", b"null", b"\xff\xfe", b'{"a":' * 100_000,
+     b'{"type": ["result"], "is_error": false}', b'{"type": "assistant", "message": {"content": 5}}',
      b'{"type": "result", "is_error": 0}', b'{"type": "system", "subtype": "api_retry", "error_status": {"a": 1}}'],
     ids=lambda line: repr(line[:40]),
 )  # fmt: skip
@@ -271,23 +271,17 @@ def test_a_result_that_cannot_be_read_leaves_the_price_unknown(
     assert not feed(echoed, **left).no_price
 
 
-@pytest.mark.parametrize(("fields", "usd", "tokens"), [
-    ({}, 0.25, Tokens(115, 7, 100)),
-    ({"total_cost_usd": None}, None, Tokens(115, 7, 100)),
-    ({"total_cost_usd": "0.25"}, None, Tokens(115, 7, 100)),
-    ({"total_cost_usd": True}, None, Tokens(115, 7, 100)),
-    ({"total_cost_usd": 0}, 0.0, Tokens(115, 7, 100)),
-    ({"usage": None, "modelUsage": {}}, 0.25, Tokens()),
-    ({"usage": {"input_tokens": "many"}, "modelUsage": {}}, 0.25, Tokens()),
-    ({"total_cost_usd": float("nan")}, None, Tokens(115, 7, 100)),
-    ({"total_cost_usd": float("inf")}, None, Tokens(115, 7, 100)),
-    ({"usage": {"input_tokens": float("inf"), "output_tokens": 7}, "modelUsage": {}}, 0.25, Tokens(0, 7, 0)),
-])  # fmt: skip
-def test_numbers_of_a_result(
-    fields: dict[str, Any], usd: float | None, tokens: Tokens
-) -> None:
-    result = feed(lines_of(INIT, ends(**fields)))
-    assert (result.usd, result.tokens) == (usd, tokens)
+@pytest.mark.parametrize("usd", [None, "0.25", True, float("nan"), float("inf")])
+def test_a_price_that_is_no_number_is_none(usd: object) -> None:
+    result = feed(lines_of(INIT, ends(total_cost_usd=usd)))
+    assert (result.usd, result.tokens) == (None, Tokens(115, 7, 100))
+
+
+@pytest.mark.parametrize("sent", [None, "many", float("inf")])
+def test_tokens_that_are_no_number_are_none(sent: object) -> None:
+    usage = {"input_tokens": sent, "output_tokens": 7}
+    result = feed(lines_of(INIT, ends(usage=usage, modelUsage={})))
+    assert (result.usd, result.tokens) == (0.25, Tokens(0, 7, 0))
 
 
 @pytest.mark.parametrize(("event", "answer", "active"), [
@@ -332,16 +326,6 @@ def test_a_listener_hears_words_and_tools_in_whole_lines(
     assert stream.turn.text == "the end"
 
 
-def step(sent: int, received: int = 0, read: int = 0) -> dict[str, Any]:
-    used = {"input": sent, "output": received, "cache": {"read": read}}
-    return {"type": "step_finish", "part": {"tokens": used, "cost": 0.5}}
-
-
-def test_each_step_counts() -> None:
-    turn = fed("opencode", step(10, 0, 7), step(100_000, 0, 7), step(20, 0, 7)).turn
-    assert (turn.used.input, turn.usd) == (100_051, 1.5)
-
-
 def test_a_message_is_counted_once_and_a_result_counts_them_all() -> None:
     first, second = says("x"), says("y")
     second["message"]["id"] = "m2"
@@ -351,45 +335,36 @@ def test_a_message_is_counted_once_and_a_result_counts_them_all() -> None:
     assert stream.turn.used == Tokens(115, 7, 100)
 
 
-@pytest.mark.parametrize(("left", "answers"), [
-    ({}, [None, None, None]),
-    ({"usd_left": 1.2}, [None, None, "stop"]),
-    ({"usd_left": 0.4}, ["stop", "stop", "stop"]),
-    ({"tokens_left": 25}, [None, None, "stop"]),
-    ({"tokens_left": 30}, [None, None, None]),
+STEP = {"type": "step_finish", "part": {"tokens": {"input": 9, "output": 1}, "cost": 0.5}}  # fmt: skip
+
+
+@pytest.mark.parametrize(("left", "unit"), [
+    ({}, ""), ({"tokens_left": 30}, ""), ({"usd_left": 1.2}, "dollars"), ({"tokens_left": 25}, "tokens"),
 ])  # fmt: skip
 def test_an_attempt_stops_where_its_running_totals_pass_what_is_left(
-    left: dict[str, Any], answers: list[Any]
+    left: dict[str, Any], unit: str
 ) -> None:
     stream = Stream(BUILTIN["opencode"], **left)
-    assert [stream.line(line) for line in lines_of(*[step(9, 1)] * 3)] == answers
+    answers = [stream.line(line) for line in lines_of(STEP, STEP, STEP)]
+    assert answers == [None, None, "stop" if unit else None]
     opencode = find_agent("opencode", BUILTIN, "full")
     process = ProcessResult(exit=-15, ended=Ended.STOPPED)
     result = conclude(opencode, stream, process, "")
-    if "stop" in answers:
-        unit = "dollars" if "usd_left" in left else "tokens"
-        said = f"it used up what was left of the limit in {unit}"
-        assert (result.outcome, result.reason) == (Outcome.INTERRUPTED, said)
+    said = f"it used up what was left of the limit in {unit}"
+    assert (result.reason == said) == bool(unit)
 
 
 ASKED = '{"event": "message_send_starting", "properties": {}}'
 SENT = '{"event": "message_send", "properties": {"prompt_tokens": 100, "completion_tokens": 5, "total_cost": 0.01}}'
-SENT_TWICE = SENT.replace("0.01", "0.02")
 
 
 @pytest.mark.parametrize(("printed", "log", "outcome", "usd"), [
     ([], [ASKED, SENT], "done", 0.01),
-    ([], [ASKED, SENT, ASKED, SENT_TWICE], "done", 0.02),
     # retried, or only said
     (["litellm.RateLimitError: slow down"], [ASKED, SENT], "done", 0.01),
     (["litellm.RateLimitError: slow down"], [ASKED, SENT, ASKED], "limited", 0.01),
     (["litellm.RateLimitError: x", "litellm.AuthenticationError: y"], [ASKED], "unavailable", None),
     (["I would handle litellm.RateLimitError here"], [ASKED], "failed", None),
-    (["litellm.ContextWindowExceededError: x"], [ASKED], "failed", None),
-    (["litellm.ServiceUnavailableError: x"], [ASKED], "limited", None),
-    (["litellm.NotFoundError: no such model"], [ASKED], "unavailable", None),
-    ([], [ASKED], "failed", None),
-    (["fine"], [], "failed", None),
     (["fine"], ["{", "[]", "null"], "failed", None),
 ])  # fmt: skip
 def test_aider_is_judged_by_its_log(
@@ -403,7 +378,7 @@ def test_aider_is_judged_by_its_log(
         """)  # fmt: skip
     result = run(tmp_path, plain(str(aider)))
     assert (result.outcome, result.usd) == (outcome, usd)
-    assert result.tokens.input == 100 * (log.count(SENT) + log.count(SENT_TWICE))
+    assert result.tokens.input == 100 * log.count(SENT)
 
 
 # ---------------------------------------------------------------- commands
@@ -418,15 +393,9 @@ AIDER = ["--message-file", "/run/prompt.md", "--yes-always", "--no-auto-commits"
 @pytest.mark.parametrize(("command", "permissions", "left", "wanted"), [
     ("claude", "full", None, ["claude", *STREAM, "--dangerously-skip-permissions"]),
     ("claude", "edit", None, ["claude", *STREAM, "--permission-mode", "acceptEdits", "--settings", SANDBOX]),
-    ("claude", "read", None, ["claude", *STREAM, "--permission-mode", "plan"]),
-    ("claude --model haiku", "full", 1.5, ["claude", *STREAM, "--dangerously-skip-permissions", "--max-budget-usd", "1.50", "--model", "haiku"]),
     ("claude --append-system-prompt 'two words'", "read", 0.01, ["claude", *STREAM, "--permission-mode", "plan", "--max-budget-usd", "0.01", "--append-system-prompt", "two words"]),
-    ("/opt/bin/claude", "full", None, ["/opt/bin/claude", *STREAM, "--dangerously-skip-permissions"]),
     ("aider", "edit", 5.0, ["aider", *AIDER]),
-    ("aider --model sonnet", "full", None, ["aider", *AIDER, "--model", "sonnet"]),
-    ("aider", "read", None, ["aider", *AIDER, "--dry-run"]),
     ("my-tool --flag 'a b' {args} {permissions}", "edit", 1.0, ["my-tool", "--flag", "a b", "{args}", "{permissions}"]),
-    ("sh -c 'cat; exit 3'", "full", None, ["sh", "-c", "cat; exit 3"]),
 ])  # fmt: skip
 def test_the_command_that_is_run(
     command: str, permissions: str, left: float | None, wanted: list[str]
@@ -448,12 +417,6 @@ def test_claude_s_own_sandbox_is_on_and_cannot_be_left() -> None:
     ("aider", "aider", False, "file"),
     ("my-claude", "plain", False, "stdin"),
     ("/", "plain", False, "stdin"),
-    ("sh -c claude", "plain", False, "stdin"),
-    ("env A=1 B= /opt/claude --model x", "claude", True, "stdin"),
-    ("env claude", "plain", False, "stdin"),
-    ("env A=1", "plain", False, "stdin"),
-    ("env -u A claude", "plain", False, "stdin"),
-    ("env A=1 my-claude", "plain", False, "stdin"),
 ])  # fmt: skip
 def test_the_first_word_decides(
     command: str, name: str, streams: bool, prompt: str
@@ -464,7 +427,7 @@ def test_the_first_word_decides(
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [("claude 'x", "cannot be split"), ("", "is empty"), ("  ", "is empty")],
+    [("claude 'x", "cannot be split"), ("  ", "is empty")],
 )
 def test_a_command_that_is_none_is_refused(command: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):
@@ -489,11 +452,8 @@ def test_a_place_is_trusted_by_each_agent_s_own_word(tmp_path: Path) -> None:
     ("claude", ".claude.json", '{"projects": {"/p": {"hasTrustDialogAccepted": true}}}', True),
     ("claude", ".claude.json", '{"projects": {"/p": {"hasTrustDialogAccepted": false}}}', False),
     ("claude", ".claude.json", '{"projects": {"/other": {"hasTrustDialogAccepted": true}}}', False),
-    ("claude", ".claude.json", "[", False),
     ("codex", ".codex/config.toml", '[projects."/p"]\ntrust_level = "trusted"\n', True),
     ("codex", ".codex/config.toml", '[projects."/p"]\ntrust_level = "untrusted"\n', False),
-    ("codex", ".codex/config.toml", "[", False),
-    ("codex", "nothing", "", False),
 ])  # fmt: skip
 def test_whether_a_person_trusts_a_project(
     tmp_path: Path, name: str, file: str, content: str, trusted: bool
@@ -508,6 +468,7 @@ def test_whether_a_person_trusts_a_project(
 # The rows of a plan, a command, what is then run, and the variables that it gets where
 # KEY is k.
 LIKE: dict[str, Any] = {
+    "claude": {"like": "claude", "argv+": ["--model", "opus"]},
     "glm": {
         "like": "claude",
         "env": {"URL": "http://x", "TOKEN": "$KEY"},
@@ -519,7 +480,6 @@ LIKE: dict[str, Any] = {
         "argv+": ["--effort", "max"],
     },
     "coder": {"like": "codex", "argv+": ["-m", "s"], "permissions": {"full": ["-y"]}},
-    "claude": {"like": "claude", "argv+": ["--model", "opus"]},
     "cheap": {"like": "aider", "env": {"X": "1"}},
     "mine": {"like": "claude", "argv": ["my-claude", "{args}", "--end"]},
     "haiku": {"argv": ["claude", "--model", "haiku", "{prompt_file}", "--at={log}"]},
@@ -529,12 +489,9 @@ OPUS = ["claude", *STREAM, "--dangerously-skip-permissions", "--model", "opus"]
 
 @pytest.mark.parametrize(("command", "argv", "env"), [
     ("glm", [*OPUS, "--model", "glm"], {"URL": "http://x", "TOKEN": "k"}),
-    ("glm --x", [*OPUS, "--model", "glm", "--x"], {"URL": "http://x", "TOKEN": "k"}),
     ("/opt/glm", ["/opt/glm", *OPUS[1:], "--model", "glm"], {"URL": "http://x", "TOKEN": "k"}),
     ("glm-max", [*OPUS, "--model", "glm", "--effort", "max"], {"URL": "http://y", "TOKEN": "k"}),
-    ("env TOKEN=t-$KEY glm", [*OPUS, "--model", "glm"], {"URL": "http://x", "TOKEN": "t-k"}),
     ("claude", OPUS, {}),
-    ("env 'A=b c' claude", OPUS, {"A": "b c"}),
     ("cheap", ["aider", *AIDER], {"COLUMNS": "1000000", "X": "1"}),
     ("mine -x", ["my-claude", "-x", "--end"], {}),
     ("coder", ["codex", "exec", "--json", "--skip-git-repo-check", "-y", "-m", "s", "-"], {}),
@@ -555,10 +512,8 @@ def test_a_row_that_is_like_another(
 
 
 @pytest.mark.parametrize(("rows", "said"), [
-    ({"a": {"like": "a"}}, "agents.a: `like` leads to itself: a -> a; "),
-    ({"a": {"like": "b"}, "b": {"like": "a"}}, "agents.a: `like` leads to itself: a -> b -> a; "),
-    ({"a": {"like": "clode"}}, "agents.a: `like` names no known agent: a -> clode; known are claude, codex, "),
-    ({"a": {"like": "b"}, "b": {"like": "c"}}, "agents.a: `like` names no known agent: a -> b -> c; "),
+    ({"a": {"like": "a"}}, "agents.a: `like` names no agent above it: a; expected one of claude, "),
+    ({"a": {"like": "b"}, "b": {"like": "claude"}}, "agents.a: `like` names no agent above it: b; "),
 ])  # fmt: skip
 def test_a_row_that_is_like_itself_or_like_none_is_refused(
     tmp_path: Path, rows: dict[str, Any], said: str
@@ -571,10 +526,8 @@ def test_a_row_that_is_like_itself_or_like_none_is_refused(
 
 @pytest.mark.parametrize(
     "row",
-    ["claude", [], {}, {"argv": []}, {"argv": "mine"}, {"argv": None}, {"argv": [5]},
-     {"argv": ["x"], "permissions": []}, {"argv": ["x"], "permissions": {"edit": "-y"}},
-     {"argv": ["x"], "permissions": {"all": []}}, {"argv": ["x"], "prompt": "argument"},
-     {"argv": ["x", "{model}"]}, {"argv": ["x"], "env": {"A": 1}}, {"argv": ["x"], "permission": {}}],
+    ["claude", {}, {"argv": []}, {"argv": [5]}, {"argv": ["x"], "permissions": {"all": []}},
+     {"argv": ["x"], "prompt": "argument"}, {"argv": ["x", "{model}"]}],
     ids=json.dumps,
 )  # fmt: skip
 def test_a_row_that_is_none_is_refused(tmp_path: Path, row: object) -> None:
@@ -636,8 +589,6 @@ def test_an_agent_that_could_not_be_held_to_its_permissions_is_refused(
     ("claude", {}, ("", "")),
     ("claude", {"ANTHROPIC_AUTH_TOKEN": "t", "ANTHROPIC_API_KEY": "k"}, ("ANTHROPIC_API_KEY", "")),
     ("claude", {"CLAUDE_CODE_OAUTH_TOKEN": "t"}, ("", "$CLAUDE_CODE_OAUTH_TOKEN")),
-    ("env ANTHROPIC_API_KEY=k claude", {}, ("ANTHROPIC_API_KEY", "")),
-    ("env ANTHROPIC_API_KEY= claude", {"ANTHROPIC_API_KEY": "k"}, ("", "")),
     ("codex", {"CODEX_API_KEY": "k"}, ("CODEX_API_KEY", ".codex/auth.json")),
     ("true", {"ANTHROPIC_API_KEY": "k"}, ("", "")),
 ])  # fmt: skip
@@ -689,14 +640,10 @@ def plain(command: str) -> Agent:
 @pytest.mark.parametrize(("command", "outcome", "reason"), [
     ("sh -c 'exit 0'", "done", ""),
     ("sh -c 'echo rate limit 429 >&2; echo done'", "done", ""),
-    ("sh -c 'exit 1'", "failed", "exit 1: no output"),
-    ("sh -c 'echo one; echo two; exit 3'", "failed", "exit 3: two"),
     ("sh -c 'echo one; echo bad flag >&2; exit 2'", "failed", "exit 2: bad flag"),
     ("sh -c 'exit 127'", "unavailable", "exit 127: no output"),
-    ("sh -c 'exit 126'", "unavailable", "exit 126: no output"),
     ("sh -c 'kill -9 $$'", "failed", "exit -9: no output"),
     ("/no/such-program --x", "unavailable", "/no/such-program"),
-    ("/etc/passwd", "unavailable", "/etc/passwd"),
     ("sh -c 'printf \"\\033[31mred\\033[0m\" >&2; exit 1'", "failed", "exit 1: red"),
 ])  # fmt: skip
 def test_a_plain_command(
@@ -723,15 +670,7 @@ def test_a_plain_command_gets_the_prompt_on_stdin_and_its_words_are_heard(
     assert (result.active, heard[0]) == (True, ("say", "é ?"))
 
 
-@pytest.mark.parametrize(
-    "trap",
-    [
-        "mkfifo 0001.err",
-        "mkdir 0001.err",
-        "ln -s nowhere 0001.err",
-        "ln -s /dev/zero 0001.err",
-    ],
-)
+@pytest.mark.parametrize("trap", ["mkfifo 0001.err", "ln -s /dev/zero 0001.err"])
 def test_a_trap_in_the_place_of_its_transcript_is_not_read(
     tmp_path: Path, trap: str
 ) -> None:
@@ -798,13 +737,11 @@ def test_a_stream_from_a_real_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("script", "outcome", "reason"), [
     ("time.sleep(60)", "timed-out", "stopped at its idle limit"),
-    ("print('noise', flush=True)\n" * 3 + "time.sleep(60)", "timed-out", "stopped at its idle limit"),
     ("while True: print(json.dumps({'type': 'system', 'subtype': 'api_retry', 'error_status': 529}), flush=True); time.sleep(0.05)",
      "timed-out", "stopped at its idle limit"),
     ("while True: print(json.dumps({'type': 'x'}), flush=True); time.sleep(0.05)", "timed-out", "stopped at its time limit"),
     ("print(json.dumps({'type': 'system', 'subtype': 'api_retry', 'error_status': 401}), flush=True); time.sleep(60)",
      "unavailable", "not logged in"),
-    ("sys.exit(1)", "failed", CUT),
     ("os.kill(os.getpid(), 9)", "failed", f"{CUT} (exit -9)"),
 ])  # fmt: skip
 def test_a_stream_that_ends_otherwise(
@@ -854,7 +791,6 @@ def test_an_agent_that_said_its_result_and_does_not_exit_is_ended_and_has_not_ti
 @pytest.mark.parametrize(("script", "outcome", "reason"), [
     ("sys.exit('--dangerously-skip-permissions cannot be used with root')", "unavailable", "IS_SANDBOX=1"),
     ("sys.exit('unknown option --nope')", "unavailable", "exit 1: unknown option --nope"),
-    ("sys.exit(0)", "failed", CUT),
     ("os.kill(os.getpid(), 9)", "failed", "exit -9"),
 ])  # fmt: skip
 def test_a_stream_that_never_began(
@@ -881,16 +817,14 @@ def test_nothing_tells_an_agent_that_it_is_nested(
 def test_what_a_row_sets_reaches_the_agent_behind_a_prefix_too(
     tmp_path: Path, here: bool
 ) -> None:
-    program(
-        tmp_path / "mine", "import os\nprint(os.environ.get('A'), os.environ.get('B'))"
-    )
+    program(tmp_path / "mine", "import os\nprint(os.environ.get('A'))")
     row = {"argv": [str(tmp_path / "mine")], "env": {"A": "$KEY"}}
-    agent = find_agent("env B=2 mine", with_own({"mine": row}), "full")
+    agent = find_agent("mine", with_own({"mine": row}), "full")
     path = dict(os.environ) | {"KEY": "k"}
     apart = (
         (lambda argv, _: [*argv]) if here else (lambda argv, _: ["env", "-i", *argv])
     )
-    assert run(tmp_path, agent, env=path, here=here, wrap=apart).text.strip() == "k 2"
+    assert run(tmp_path, agent, env=path, here=here, wrap=apart).text.strip() == "k"
 
 
 def test_text_in_fragments_takes_linear_time() -> None:

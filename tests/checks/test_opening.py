@@ -217,7 +217,7 @@ def test_an_agent_must_be_there_and_report_what_is_limited(
     repo.plan({"checks": ["true"]}, agent=command)
     loop = loop_of(repo, limits=limits)
     agent = loop.agents.named(command)
-    given = (loop.settings, loop.agents, loop.places, agent)
+    given = (loop.settings, loop.places, agent)
     if said:
         with pytest.raises((BadInput, AgentUnavailable), match=said):
             opening.require_agent(*given)
