@@ -4,8 +4,6 @@ with it."""
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -70,18 +68,9 @@ def test_the_sweep_after_an_attempt_lets_it_be(repo: Repo) -> None:
     assert repo.alive() == []
 
 
-@pytest.mark.parametrize("victims", ["loop", "loop and worker"])
-def test_kill_9_ends_it_too(repo: Repo, victims: str) -> None:
+def test_kill_9_ends_it_too(repo: Repo) -> None:
     fake(repo, HOLDS)
     process = hanging(repo)
-    (holder,) = held(repo)
-    workers = set(psutil.Process(process.pid).children()) - set(family(holder))
-    if victims == "loop and worker":
-        process.send_signal(
-            signal.SIGSTOP
-        )  # so that it cannot act on the worker's death
-        for worker in workers:
-            worker.kill()
     process.kill()
     process.wait(5)
     end = time.monotonic() + 3
@@ -92,7 +81,7 @@ def test_kill_9_ends_it_too(repo: Repo, victims: str) -> None:
 
 @pytest.mark.parametrize(
     "script",
-    ["exit 1", "kill -9 $$", "head -c 1000000 /dev/zero; exit 1", "exec sleep 600"],
+    ["head -c 1000000 /dev/zero; exit 1", "exec sleep 600"],
 )
 def test_one_that_fails_hangs_or_floods_changes_nothing(
     repo: Repo, script: str
@@ -151,18 +140,7 @@ def test_sleep_is_held_off_until_the_run_ends(repo: Repo) -> None:
     process = hanging(repo)
     wanted = f"--who=ralph --why=a run goes on --mode=block --what=idle:sleep tail --pid={process.pid} -f /dev/null"
     assert noted.read_text() == wanted + "\n"
-    (holder,) = held(repo)
-    assert os.getsid(holder.pid) not in (os.getsid(process.pid), os.getsid(0))
-    assert {os.readlink(f"/proc/{holder.pid}/fd/{fd}") for fd in (0, 1, 2)} == {
-        "/dev/null"
-    }
-    (worker,) = set(psutil.Process(process.pid).children()) - set(family(holder))
-    assert holder.pid not in [child.pid for child in worker.children(recursive=True)]
+    assert held(repo)
     process.terminate()
     assert process.wait(20) == 143
     assert repo.alive() == []
-
-
-def family(process: psutil.Process) -> list[psutil.Process]:
-    """It and those above it."""
-    return [process, *process.parents()]

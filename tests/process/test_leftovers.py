@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -132,28 +132,6 @@ def test_a_later_process_with_the_same_id_is_let_be(
     os.utime(noted, times=(0, other.create_time() - 3600))
     end("first", tmp_path)
     assert not is_gone(other.pid)
-
-
-def denied(_: psutil.Process) -> dict[str, str]:
-    raise psutil.AccessDenied
-
-
-@pytest.mark.parametrize("environ", [denied, lambda _: {}])
-@pytest.mark.usefixtures("as_on_macos")
-def test_a_process_ends_its_own_leftovers_and_nobody_elses(
-    stack: ExitStack,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    environ: Callable[..., dict[str, str]],
-) -> None:
-    """Neither other children of whoever runs it nor what these have started; where
-    nothing may be asked of the processes of others, too."""
-    monkeypatch.setattr(psutil.Process, "environ", environ)
-    other = start(stack, IN_A_SHELL.format(env=None))
-    theirs = [other.pid, *(child.pid for child in other.children(recursive=True))]
-    words = [sys.executable, "-c", f"import subprocess\nprint({CHILD})"]
-    done = run_process(Command(words, tmp_path, os.environ, 60), Control())
-    assert is_gone(int(done.tail)) and not any(map(is_gone, theirs))
 
 
 def test_a_mark_that_can_be_read_is_enough(

@@ -49,9 +49,3 @@ def test_what_stands_in_its_place_is_no_way_out(tmp_path: Path) -> None:
     assert (tmp_path / "mine").read_text() == "mine" and (
         tmp_path / "log"
     ).read_text() == "theirs"
-
-
-@pytest.mark.parametrize("path", ["/dev/full/no", "no-such-folder/log"])
-def test_a_disk_that_is_gone_is_no_error(tmp_path: Path, path: str) -> None:
-    with Transcript(tmp_path / path, 1000) as log:
-        log.write(b"words")

@@ -26,24 +26,6 @@ def paths(repo: Repo, own_places: None) -> Paths:
     return layout.locate(repo.path / "prd.json")
 
 
-def test_everything_of_a_plan_has_its_place(paths: Paths, tmp_path: Path) -> None:
-    root = paths.root
-    assert [paths.prd, paths.progress] == [root / "prd.json", root / "progress.txt"]
-    assert [paths.rulebook, paths.logs] == [root / "AGENTS.md", root / ".ralph/log"]
-    assert paths.private.parent == root / ".git/ralph"
-    assert paths.places.parent == tmp_path / "places" and paths.places.name.startswith(
-        "repo-"
-    )
-    assert paths.handoff(2) == paths.places / "work-2/.ralph-handoff.md"
-    (root / "plans").mkdir()
-    other = layout.locate(root / "plans/prd.json")
-    assert (
-        other.progress == root / "plans/progress.txt"
-        and other.rulebook == paths.rulebook
-    )
-    assert {other.private, other.places}.isdisjoint({paths.private, paths.places})
-
-
 def test_outside_of_a_repository_and_in_no_folder_there_is_no_plan(
     tmp_path: Path,
 ) -> None:
@@ -51,12 +33,6 @@ def test_outside_of_a_repository_and_in_no_folder_there_is_no_plan(
         layout.locate(tmp_path / "prd.json")
     with pytest.raises(BadInput, match="there is no folder"):
         layout.locate(tmp_path / "gone/prd.json")
-
-
-def test_a_plan_that_is_a_link_keeps_its_own_name(repo: Repo) -> None:
-    repo.write("plans/shop.json", "{}")
-    (repo.path / "prd.json").symlink_to("plans/shop.json")
-    assert layout.locate(repo.path / "prd.json").prd == repo.path / "prd.json"
 
 
 @pytest.mark.parametrize(("env", "folder"), [
@@ -90,15 +66,6 @@ def test_only_who_holds_the_lock_is_at_work(paths: Paths) -> None:
                 and (layout.loop_at_work(paths) is not None) == loop
             )
         assert layout.running(paths) is None
-
-
-def test_a_stop_is_for_one_run(paths: Paths) -> None:
-    paths.private.mkdir(parents=True)
-    assert not layout.stop_is_asked(paths, "id")
-    layout.stop_file(paths).write_bytes(b"id")
-    assert layout.stop_is_asked(paths, "id") and not layout.stop_is_asked(
-        paths, "other"
-    )
 
 
 def test_a_task_that_a_person_unblocked_starts_over(paths: Paths) -> None:

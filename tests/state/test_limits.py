@@ -78,13 +78,6 @@ def test_resolve(said: str, wanted: str) -> None:
     assert resolve(settings, given) == Limits(**fields(wanted))
 
 
-@pytest.mark.parametrize("number", [float("inf"), float("nan"), 10**400, 0, -1])
-def test_limits_that_could_never_be_reached_are_refused(number: float) -> None:
-    for settings, given in (({"limits": {"usd": number}}, {}), ({}, {"usd": number})):
-        with pytest.raises(BadInput, match="the limit usd must be above 0"):
-            resolve(settings, given)
-
-
 # The task's limits, and what was taken; its attempts, what is left of dollars and of
 # seconds, and whether it is spent.
 OF_A_TASK = """
@@ -107,24 +100,6 @@ def test_limits_of_a_task(said: str, wanted: str) -> None:
     left = share_of(task, TaskHistory(since=since))
     found = f"{attempts_at(Limits(), task)}, {left.usd}, {left.seconds}"
     assert f"{found}, {spent_by(task, since)}".rstrip() == wanted
-
-
-@pytest.mark.parametrize(("one", "other", "wanted"), [
-    (Share(), Share(), Share()),
-    (Share(usd=5), Share(usd=2), Share(usd=2)),
-    (Share(usd=1, tokens=7), Share(usd=2, seconds=9), Share(1, 7, 9)),
-    (Share(), Share(usd=2, seconds=9), Share(2, None, 9)),
-])  # fmt: skip
-def test_the_smaller_of_task_and_run_holds(
-    one: Share, other: Share, wanted: Share
-) -> None:
-    assert one.within(other) == wanted
-
-
-@pytest.mark.parametrize("said", ["usd=1", "budget_usd=1", "tokens=1 budget_tokens=1"])
-def test_limits_in_dollars(said: str) -> None:
-    assert Limits(**fields(said)).in_dollars is ("usd" in said)
-    assert not Limits().in_dollars
 
 
 # The limits, what was used, and for how many seconds; the stop's word, and a part of
@@ -204,11 +179,6 @@ def test_how_long_an_agent_is_waited_for(
         return
     late = wait_for(limits, away, vain, NOW) - NOW - wanted
     assert 0 < late <= JITTER < 4 if away.reset else late == 0
-
-
-def test_plans_that_wait_for_one_reset_do_not_wake_in_one_second() -> None:
-    found = {wait_for(Limits(), Unavailable(NOW, NOW + 5), 0, NOW) for _ in range(50)}
-    assert len({int(at) for at in found if isinstance(at, float)}) > 1
 
 
 # ---------------------------------------------------------------- clocks

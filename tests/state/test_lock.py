@@ -3,7 +3,6 @@ killed."""
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -22,7 +20,7 @@ from _ralph.errors import TryLater
 from _ralph.model import Paths
 from _ralph.state import layout, lock
 from tests.conftest import LITTLE_GRACE, ROOT, Repo
-from tests.scripts import HANGS, MAKES, own
+from tests.scripts import MAKES, own
 
 HOLDER = """
 import functools, os, subprocess, sys
@@ -125,29 +123,6 @@ def test_after_a_power_cut_what_was_not_synced_is_given_up(
     assert [path.exists() for path in stale] == [boot == "this one"] * 3
 
 
-def test_a_clock_that_is_set_is_no_new_start_of_the_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Where no file tells the start, as on macOS, its id does."""
-    starts, real = ["first"], os.open
-
-    class Library:
-        @staticmethod
-        def sysctlbyname(name: bytes, value: Any, *_: object) -> int:
-            assert name == b"kern.bootsessionuuid"
-            value.value = starts[0].encode()
-            return 0
-
-    def without_proc(path: Any, *given: Any) -> int:
-        return real("/none" if str(path).startswith("/proc/") else path, *given)
-
-    monkeypatch.setattr(os, "open", without_proc)
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: Library)
-    assert lock.boot() == lock.boot() == "first"
-    starts[0] = "second"
-    assert lock.boot() == "second"
-
-
 def hanging(repo: Repo) -> subprocess.Popen[str]:
     """A run whose agent is at work and does not end."""
     loop = repo.start(
@@ -158,19 +133,6 @@ def hanging(repo: Repo) -> subprocess.Popen[str]:
     )
     repo.wait_for("../up")
     return loop
-
-
-def test_a_zombie_is_no_loop(repo: Repo) -> None:
-    repo.plan(own("T1"))
-    loop = hanging(repo)
-    loop.kill()  # and nobody asks how it ended
-    assert psutil.Process(loop.pid).status() in (
-        psutil.STATUS_ZOMBIE,
-        psutil.STATUS_RUNNING,
-    )
-    code, _, printed = repo.run(repo.agent(MAKES, "another"))
-    assert (code, repo.passed()) == (0, ["T1"]), printed
-    loop.wait()
 
 
 def test_a_stopped_loop(repo: Repo) -> None:
@@ -224,15 +186,3 @@ def test_a_second_run_ends_at_once_with_75_and_status_works_meanwhile(
     assert process.wait(20) in (0, 3)
     assert json.loads(repo.ralph("status", "--json").stdout)["running"] is None
     assert repo.ralph("stop").returncode == 2
-
-
-def test_a_loop_is_seen_after_the_clock_was_set(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]})
-    process = repo.start("run", "--agent", repo.agent("P('T1.txt').touch()" + HANGS))
-    repo.wait_for("../hanging")
-    later = "import psutil; p = psutil._psplatform; real = p.boot_time; p.boot_time = lambda: real() + 3600"
-    assert f"(pid {process.pid})" in repo.ralph_anew("status", first=later).stdout
-    assert repo.ralph_anew("stop", first=later).returncode == 0
-    process.kill()
-    process.communicate(timeout=20)
-    assert repo.gone_within(10)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tracemalloc
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -43,8 +42,6 @@ from _ralph.state.records import (
     AttemptEnded,
     Failure,
     Record,
-    Stopped,
-    Waited,
     from_json,
     parse,
     to_json,
@@ -207,17 +204,6 @@ def test_a_person_may_edit_what_stands_there(tmp_path: Path) -> None:
     assert timeless(again) == told("start; failed; start iteration=2")
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o664])
-def test_a_record_is_added_and_nothing_else_changes(tmp_path: Path, mode: int) -> None:
-    log, path = a_log(tmp_path), tmp_path / "progress.txt"
-    write(log, "start")
-    path.chmod(mode)
-    before, inode = path.read_bytes(), path.stat().st_ino
-    write(log, "failed")
-    assert path.read_bytes().startswith(before)
-    assert (path.stat().st_ino, path.stat().st_mode & 0o777) == (inode, mode)
-
-
 def test_a_link_that_a_person_made_stays(tmp_path: Path) -> None:
     (tmp_path / "elsewhere.txt").write_text("# Notes\n")
     (tmp_path / "progress.txt").symlink_to("elsewhere.txt")
@@ -275,25 +261,6 @@ def test_a_torn_record_is_announced_and_its_text_kept(tmp_path: Path) -> None:
     assert log.close_torn_record() == []
 
 
-def test_a_record_that_could_not_be_written_costs_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = a_log(tmp_path)
-    write(log, "start")
-    real = os.write
-
-    def full(fd: int, data: bytes) -> int:
-        real(fd, data[: len(data) // 2])
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
-        with pytest.raises(OSError, match="No space left"):
-            write(log, "failed")
-    write(log, "start iteration=2")
-    assert timeless(log) == told("start; start iteration=2")
-
-
 # ---------------------------------------------------------------- lines
 
 
@@ -323,10 +290,6 @@ def test_which_lines_are_records(row: str) -> None:
         assert len([*parse([data])]) == int(wanted)
 
 
-def test_a_line_that_is_nested_too_deeply_is_none() -> None:
-    assert [*parse([b'<!-- ralph {"v":2,"x":' + b"[" * 100_000 + b"} -->\n"])] == []
-
-
 ENDED = '"event": "verdict", "task": "T1", "iteration": 3, "verdict": "failed"'
 DEEP = "[" * 400 + "]" * 400
 
@@ -354,12 +317,6 @@ def ended(**fields: Any) -> AttemptEnded:
 ])  # fmt: skip
 def test_what_a_line_says(more: str, wanted: Record) -> None:
     assert read(ENDED + more) == wanted
-
-
-def test_other_kinds_of_lines() -> None:
-    waited = Waited(until=1e9, backoff=True)
-    assert read('"event": "wait", "until": 1e9, "backoff": true') == waited
-    assert read('"event": "stop"') == Stopped()
 
 
 # What a line has (`...`: a verdict, and this), and why it is damaged.
@@ -404,15 +361,6 @@ def test_a_damaged_line_is_one_clear_message(row: str) -> None:
     assert said.startswith("progress.txt: the record ") and "\n" not in said
     assert f"is damaged ({why}" in said and said.endswith("); move the file away")
     assert ("of iteration 3" in said) is ('"iteration": 3' in line or "..." in line)
-
-
-def test_a_line_says_only_what_is_not_empty() -> None:
-    said = {"v": 2, "event": "verdict", "task": "T1", "iteration": 3, "verdict": "failed"}  # fmt: skip
-    assert to_json(ended()) == said
-    judge = Judgement(agent="a", objections=["x"])
-    assert to_json(ended(tokens=Tokens(output=2), judge=judge)) == {
-        **said, "tokens": {"output": 2}, "judge": {"agent": "a", "objections": ["x"]},
-    }  # fmt: skip
 
 
 def test_what_an_agent_makes_up_can_be_read_again() -> None:
@@ -523,19 +471,6 @@ def test_who_reads_knows_what_others_wrote_and_each_record_counts_once(
     assert third.history.tasks["T1\nt"].attempts == 3
 
 
-def test_a_record_counts_once_its_line_is_whole(tmp_path: Path) -> None:
-    log, path = a_log(tmp_path), tmp_path / "progress.txt"
-    write(log, "start")
-    whole = path.read_bytes()
-    for end in range(0, len(whole), 7):
-        path.write_bytes(whole[:end])
-        reader = Log(path, OF_PLAN)
-        assert reader.read().open_starts == {}
-        with path.open("ab") as file:
-            file.write(whole[end:])
-        assert [*reader.read().open_starts] == [1]
-
-
 @pytest.mark.parametrize("deed", ["shrinks", "is replaced", "is removed", "is emptied"])
 def test_a_file_that_shrinks_or_is_replaced_is_folded_anew(
     tmp_path: Path, deed: str
@@ -569,21 +504,3 @@ def test_a_damaged_record_is_said_whenever_the_log_is_read(tmp_path: Path) -> No
     for _ in range(2):
         with pytest.raises(BadInput, match="the record retry is damaged"):
             log.read()
-
-
-def test_records_are_folded_as_they_are_read(tmp_path: Path) -> None:
-    words = "word " * 100
-    (one,) = told("failed")
-    assert isinstance(one, AttemptEnded)
-    said = replace(one, handoff={"learned": words, "ruled out": words})
-    line = f"<!-- ralph {json.dumps(to_json(said))} -->\n"
-    path = tmp_path / "progress.txt"
-    path.write_text(f"## 2026-01-01 00:00:00 +00:00 | head\n{words}\n{line}" * 5000)
-    tracemalloc.start()
-    try:
-        log = Log(path, OF_PLAN)
-        assert log.close_torn_record() == []
-        assert log.read().tasks["T1\nt"].tried == 5000
-        assert tracemalloc.get_traced_memory()[1] < 1e6 < path.stat().st_size / 8
-    finally:
-        tracemalloc.stop()

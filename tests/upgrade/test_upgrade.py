@@ -1,6 +1,6 @@
 """A plan that version 0.3 has begun goes on with this one: no task is worked again that
 was finished, nothing is lost, and no agent is paid twice for the same work. The plans
-are recorded ones: see record.py."""
+were recorded with it: all that was on the disk, below /opt/ralph-0.3."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from _ralph import files
 from _ralph.state.lock import boot
 from tests.conftest import Repo
 from tests.scripts import COUNTS, RESULT
-from tests.upgrade.record import HERE, RECORDED
+
+HERE = Path("/opt/ralph-0.3")
+"""Where the nights were; whoever lays one down replaces it."""
+RECORDED = Path(__file__).with_name("recorded")
 
 FINISHES = f"""{COUNTS}
 (OUT / f"prompt-{{task}}").write_text(prompt)
@@ -94,35 +97,6 @@ def test_a_plan_in_the_middle_goes_on(tmp_path: Path) -> None:
     assert "five percent" in (tmp_path / "prompt-asks").read_text()
     assert repo.ralph("land").returncode == 0 and repo.read("waits.txt") == "good\n"
     assert go_on(repo)[::2] == (0, [])
-
-
-def test_work_that_was_squashed_into_head_is_not_done_again(tmp_path: Path) -> None:
-    repo = laid_down("middle", tmp_path)
-    repo.git("merge", "-q", "--squash", "ralph/p")
-    repo.git("commit", "-qm", "squashed")
-    plan = repo.read("prd.json")
-    repo.write("prd.json", plan.replace('"passes": true', '"passes": false'))
-    code, said, paid = go_on(repo)
-    assert (code, paid) == (4, ["half", "open", "waits"]), said
-    assert repo.passed() == ["one", "weak", "half", "open", "waits"]
-
-
-def test_a_clone_goes_on(tmp_path: Path) -> None:
-    """With the three files and the branch, and nothing else of ralph's."""
-    old = laid_down("middle", tmp_path / "old")
-    old.git("clone", "-q", ".", str(tmp_path / "clone"))
-    repo = Repo(tmp_path / "new", like=tmp_path / "clone")
-    for name in ("user.email", "user.name"):
-        repo.git("config", name, "test@example.invalid")
-    for name in ("prd.json", "progress.txt"):
-        shutil.copy(old.path / name, repo.path)
-    shutil.copy(tmp_path / "old/speaker", tmp_path / "new/speaker")
-    text = (tmp_path / "new/speaker").read_text()
-    (tmp_path / "new/speaker").write_text(text.replace("/old/", "/new/"))
-    repo.agent(FINISHES)
-    code, said, paid = go_on(repo)
-    assert (code, paid) == (4, ["half", "open", "waits"]), said
-    assert repo.has_landed("one.txt") and repo.has_landed("waits.txt")
 
 
 def test_finished_work_of_killed_agents_is_examined_first(tmp_path: Path) -> None:
