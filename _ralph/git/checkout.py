@@ -294,6 +294,8 @@ def _look(root: Path) -> tuple[list[str], list[str]]:
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     """What lies in a folder, if that can be read."""
+    if not os.access(folder, os.R_OK | os.X_OK):
+        files.open_up(folder)
     try:
         return list(os.scandir(folder))
     except OSError:
