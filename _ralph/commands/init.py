@@ -132,11 +132,10 @@ def _rules(plan: Plan) -> str:
 
 def _add_line(path: Path, line: str) -> bool:
     """Add a line at the end of a file; False if it is in there."""
-    there = path.read_text("utf-8", "surrogateescape") if path.exists() else ""
+    there = (read_regular(path) or b"").decode("utf-8", "surrogateescape")
     if line in there.splitlines():
         return False
-    if there and not there.endswith("\n"):
-        there += "\n"
+    there = there.rstrip("\n") + "\n" if there else ""
     files.atomic_write(path, f"{there}{line}\n".encode("utf-8", "surrogateescape"))
     return True
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from _ralph import files, text
 from _ralph.git.git import Git, Late
-from _ralph.model import Plan, Task
 from _ralph.show import status
 from _ralph.state import layout, summary
 from _ralph.state.log import Log
-from _ralph.state.records import AttemptEnded, Failure
+from _ralph.state.records import AttemptEnded
 
 if TYPE_CHECKING:
     import jinja2
@@ -65,7 +64,6 @@ def page(prd_path: Path) -> str:
         "diffs": _diffs(paths.root, [task.known.passed.commit for task in passed]),
         "attempts": attempts,
         "learned": _learned(paths.rulebook, attempts),
-        "commands": lambda task: _commands(plan, task.task, task.known.last.failure),
         "retry": lambda task: summary.command_line("retry", prd_path, [task.task.id]),
     }
     return _template().render(values)
@@ -99,16 +97,6 @@ def _safe(value: object) -> object:
     if type(value) is not str:
         return value
     return text.clip(text.redact(text.clean(value)), _LONGEST)
-
-
-def _commands(plan: Plan, task: Task, failure: Failure) -> list[str]:
-    """The whole commands of red checks of a task whose names do not say them."""
-    names = {failure.name, *failure.others}
-    commands = []
-    for check in [*plan.checks, *task.checks]:
-        if check.name in names and check.name != check.command:
-            commands.append(check.command)
-    return commands
 
 
 def _when(moment: float) -> str:

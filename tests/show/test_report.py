@@ -93,7 +93,6 @@ its work: git show refs/ralph/parked/c0ffee/0003-T2
 ralph retry T2 --answer '...'
 Ruled out: the old table has no currency
 Red: own
-$ cat T2.txt; grep -q good T2.txt
 cat: T2.txt: No such file or directory
 grep: T2.txt: No such file or directory
 All of it: ~/.ralph/log/0003-T2.log
@@ -128,7 +127,6 @@ failed 1 of 2: own failed with exit 1 (0.1 s)
 its agent was denied: Bash: npm test
 Next step: make this check green: own
 Red: own
-$ cat T4.txt; grep -q good T4.txt
 bad
 All of it: ~/.ralph/log/0004-T4.log
 T5: task 5 open
