@@ -30,13 +30,8 @@ FILES = sorted(path.name for path in EXAMPLES.iterdir() if path.is_file())
 WORKS = "P(f'{task}.txt').touch()"
 
 
-def example(name: str, *changes: tuple[str, str]) -> str:
-    """The text of a file, with what a person changes in it."""
-    content = (EXAMPLES / name).read_text("utf-8")
-    for old, new in changes:
-        assert content.count(old) == 1, old
-        content = content.replace(old, new)
-    return content
+def example(name: str) -> str:
+    return (EXAMPLES / name).read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -132,34 +127,25 @@ def test_what_starts_every_night_does_the_work(repo: Repo, name: str) -> None:
 
 @needs("systemd-analyze")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
-    def said(*changes: tuple[str, str]) -> str:
-        (tmp_path / "ralph.service").write_text(example("ralph.service", *changes))
-        (tmp_path / "ralph.timer").write_text(example("ralph.timer"))
-        units = [str(tmp_path / "ralph.service"), str(tmp_path / "ralph.timer")]
-        env = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(tmp_path)}
-        words = ["systemd-analyze", "verify", "--user", *units]
-        done = subprocess.run(words, env=env, capture_output=True, text=True)
-        return done.stderr + str(done.returncode)
-
-    assert said() == "0"
-    assert "ralph.service:" in said(("KillMode=mixed", "KillMode=most"))
+    units = []
+    for name in ("ralph.service", "ralph.timer"):
+        units.append(tmp_path / name)
+        units[-1].write_text(example(name))
+    env = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(tmp_path)}
+    words = ["systemd-analyze", "verify", "--user", *map(str, units)]
+    done = subprocess.run(words, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # ---------------------------------------------------------------- Kubernetes, Docker
 
 
-@pytest.mark.parametrize("version", ["1.33", "latest"])
-def test_kubernetes_takes_the_manifests(version: str) -> None:
-    if version == "latest":
-        version = kubernetes_validate.latest_version()
+def test_kubernetes_takes_the_manifests() -> None:
+    version = kubernetes_validate.latest_version()
     for document in yaml.safe_load_all(example("kubernetes.yaml")):
         kubernetes_validate.validate(document, version, strict=True)
-        if document["kind"] == "Job":
-            rules = document["spec"]["podFailurePolicy"]["rules"]
-            assert rules[0]["onExitCodes"]["values"] == [2, 4, 5]
-            document["spec"]["backOffLimit"] = 20
-            with pytest.raises(kubernetes_validate.ValidationError):
-                kubernetes_validate.validate(document, version, strict=True)
+    rules = document["spec"]["podFailurePolicy"]["rules"]
+    assert rules[0]["onExitCodes"]["values"] == [2, 4, 5]
 
 
 def a_remote(repo: Repo, *tasks: dict[str, Any], **top: Any) -> Path:
@@ -187,37 +173,25 @@ def test_a_pod_clones_and_pushes_and_the_next_one_goes_on(repo: Repo) -> None:
 
 
 def test_the_dockerfile_copies_what_ralph_is_built_from() -> None:
-    content = re.sub(r"\\\n", " ", example("Dockerfile"))
-    lines = [line for line in content.splitlines() if not line.startswith("#")]
-    kinds = {line.split()[0] for line in lines}
-    assert kinds == {"FROM", "RUN", "COPY", "ENV", "ENTRYPOINT"}
+    lines = re.sub(r"\\\n", " ", example("Dockerfile")).splitlines()
     assert json.loads(lines[-1].removeprefix("ENTRYPOINT ")) == ["ralph"]
-    copied = [
-        word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]
-    ]
-    vendored = ["ralph.py", "_ralph", "templates", "prd.schema.json"]
-    assert sorted(copied) == sorted(
-        [*vendored, "pyproject.toml", "README.md", "LICENSE"]
-    )
+    copied: list[str] = []
     for line in lines:
+        if line.startswith("COPY"):
+            copied += line.split()[1:-1]
         if line.startswith("RUN "):
             subprocess.run(["sh", "-nc", line.removeprefix("RUN ")], check=True)
+    built = "LICENSE README.md _ralph prd.schema.json pyproject.toml ralph.py templates"
+    assert sorted(copied) == built.split()
 
 
 # ---------------------------------------------------------------- GitHub
 
 
-def test_the_workflow_is_what_its_schema_says(tmp_path: Path) -> None:
-    schema = "-m check_jsonschema --builtin-schema vendor.github-workflows"
-    file = tmp_path / "ralph.yml"
-    for change, good in (
-        (("runs-on:", "runs-on:"), True),
-        (("runs-on:", "runs-in:"), False),
-    ):
-        file.write_text(example("github.yml", change))
-        words = [sys.executable, *schema.split(), str(file)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-        assert (done.returncode == 0) == good, done.stdout
+def test_the_workflow_is_what_its_schema_says() -> None:
+    words = "-m check_jsonschema --builtin-schema vendor.github-workflows"
+    file = str(EXAMPLES / "github.yml")
+    subprocess.run([sys.executable, *words.split(), file], check=True, timeout=60)
 
 
 def runner(repo: Repo, origin: Path) -> list[int]:
@@ -276,9 +250,13 @@ def test_the_next_runner_goes_on_from_what_the_last_one_pushed(repo: Repo) -> No
 
 @pytest.mark.parametrize(
     ("code", "state", "calls"),
-    [(0, "RUNNING", ""), (3, "CANCELLED", "")]
-    + [(code, "RUNNING", "") for code in (1, 2, 4, 5)]
-    + [(code, "RUNNING", "requeue 5_1\n") for code in (3, 75, 129, 130, 143)],
+    [
+        (0, "RUNNING", ""),
+        (3, "CANCELLED", ""),
+        (4, "RUNNING", ""),
+        (75, "RUNNING", "requeue 5_1\n"),
+        (143, "RUNNING", "requeue 5_1\n"),
+    ],
 )  # fmt: skip
 def test_slurm_is_asked_to_start_again_what_goes_on(
     repo: Repo, code: int, state: str, calls: str

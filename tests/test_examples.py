@@ -142,41 +142,6 @@ def test_the_refs_that_keep_work_and_the_way_back(repo: Repo) -> None:
     assert repo.run(agent)[0] == 0
 
 
-# ---------------------------------------------------------------- docs/plan.md
-
-
-def test_a_plan_is_changed_by_commands(repo: Repo) -> None:
-    repo.plan({"id": "US-003", "checks": ["test -f x"]})
-    for words in ("ralph add", "ralph tell US-003", "ralph tell 'no new"):
-        done = shell(repo, line("plan.md", words))
-        assert done.returncode == 0, done.stderr
-    plan = json.loads(repo.read("prd.json"))
-    first, added = plan.get("userStories") or plan["tasks"]
-    assert "src/prices.py" in str(first["notes"])
-    assert "no new dependencies" in str(plan["notes"])
-    assert added["checks"] == ["npm test -- sort"]
-    assert added["acceptanceCriteria"] == ["EUR before USD"]
-
-
-# ---------------------------------------------------------------- docs/setup.md
-
-
-def test_ignored_files_are_copied_where_worktreeinclude_names_them(repo: Repo) -> None:
-    page = (ROOT / "docs" / "setup.md").read_text("utf-8")
-    shown = page.partition("## `.worktreeinclude`")[2]
-    patterns = re.findall(r"^    (.*)$", shown, re.MULTILINE)
-    repo.write(".worktreeinclude", "\n".join(patterns))
-    repo.write(".gitignore", ".env\n.claude/\n*.log\n")
-    for name in (".env", ".claude/settings.local.json", "own.log"):
-        repo.write(name, "secret\n")
-    copied = "test -f .env && test -f .claude/settings.local.json"
-    checks = [copied, "test ! -e own.log", "test -f T1.txt"]
-    repo.plan({"checks": checks}, branchName="ralph/shop")
-    repo.commit("plan")
-    assert repo.run(repo.agent(WORK))[0] == 0
-    assert repo.git("diff", "--name-only", "main", "ralph/shop") == "T1.txt\n"
-
-
 # ---------------------------------------------------------------- docs/night.md
 
 
@@ -233,24 +198,14 @@ def test_a_phone_is_told(repo: Repo, hook: Hook) -> None:
 
 
 @needs("curl", "jq")
-@pytest.mark.parametrize("chat", ["Slack", "Discord"])
-def test_a_chat_is_told(repo: Repo, hook: Hook, chat: str) -> None:
+def test_a_chat_is_told(repo: Repo, hook: Hook) -> None:
     script = (ROOT / "examples/notify-chat.sh").read_text()
-    script = script.replace("https://hooks.slack.com", hook.address)
-    (for_discord,) = re.findall(r"Discord: (.*)", script)
-    if chat == "Discord":
-        script = re.sub("message=.*", lambda _: f"message='{for_discord}'", script)
-    repo.write("notify-chat.sh", script)
-    run_with(repo, line("night.md", "notify-chat.sh"))
+    repo.write("chat.sh", script.replace("https://hooks.slack.com", hook.address))
+    run_with(repo, "ralph run --notify 'sh chat.sh'")
     path, body = hook.got[1]
     assert path == "/services/T0/B0/x"
-    sent = json.loads(body)
-    if chat == "Slack":
-        assert [*sent] == ["text"]
-        assert "a !channel $(touch x)" in " ".join(sent["text"].split())
-    else:
-        assert {*sent} == {"content", "allowed_mentions"}
-        assert sent["content"] == f"{PROJECT}: {ENDED}"
+    sent = json.loads(body)["text"]
+    assert "a !channel $(touch x)" in " ".join(sent.split())
 
 
 @needs("jq")
@@ -259,14 +214,6 @@ def test_the_desktop_is_told(repo: Repo, tool: str) -> None:
     repo.tool(tool, f'printf "%s\\n" "$@" > {repo.outside / "shown"}')
     run_with(repo, line("night.md", f"'{tool} "))
     assert repo.read("../shown").splitlines()[-1] == f"{PROJECT}: {ENDED}"
-
-
-@needs("jq")
-def test_a_file_is_told_of_every_event(repo: Repo) -> None:
-    run_with(repo, line("night.md", "news.txt"))
-    first, last = repo.read("news.txt").splitlines()
-    assert first == f"{PROJECT}: T1 passed | 1 of 1 passed"
-    assert last == f"{PROJECT}: {ENDED}"
 
 
 @needs("jq")
