@@ -49,45 +49,37 @@ def status(repo: Repo) -> dict[str, Any]:
 BUILDS = "mkdir -p build && cp a.txt build/app"
 
 
-@pytest.mark.parametrize("ignored", [True, False])
-def test_an_own_check_may_use_what_a_check_of_the_plan_builds(
-    repo: Repo, ignored: bool
+def test_what_a_check_of_the_plan_builds_an_own_check_may_use_and_is_no_work(
+    repo: Repo,
 ) -> None:
-    repo.write(".gitignore", "build/\n" if ignored else "")
+    repo.write(".gitignore", "build/\n")
     repo.commit("ignore")
-    repo.plan({"checks": ["test -f build/app && test -f T1.txt"]}, checks=[BUILDS])
-    code, _, printed = repo.run(repo.agent(MAKES))
-    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+    checks = ["test -f build/app && test -f T1.txt"]
+    repo.plan({"checks": checks}, {"checks": ["test -f build/app"]}, checks=[BUILDS])
+    code, _, printed = repo.run(repo.agent("if task == 'T1': " + MAKES))
+    said = ["T1 passed", "T2 no-op", "T2 no-op"]
+    assert (code, repo.verdicts()) == (4, said), printed
     assert repo.ralph("doctor", "--agent", "true").returncode == 0
     repo.git("switch", "-qc", "mine")
     assert repo.ralph("land").returncode == 0
 
 
-def test_what_the_plan_s_checks_build_makes_no_pass_for_an_idle_agent(
-    repo: Repo,
-) -> None:
-    repo.plan({"checks": ["test -f build/app"]}, checks=[BUILDS])
-    code, _, _ = repo.run(repo.agent(IDLE))
-    assert (code, repo.passed(), repo.commits()) == (4, [], [])
-    assert repo.verdicts() == ["T1 no-op", "T1 no-op"]
-
-
 # ---------------------------------------------------------------- evidence
 
 ENDS = {
-    "well": IDLE,
-    "with an error": "sys.exit(3)",
-    "killed": "os.kill(os.getpid(), 9)",
+    "well": (3, IDLE),
+    "with an error": (1, "sys.exit(3)"),
+    "killed": (1, "os.kill(os.getpid(), 9)"),
 }
 
 
 @pytest.mark.parametrize("ends", ENDS)
-@pytest.mark.parametrize("attempts", [1, 3])
 def test_a_check_that_turns_green_by_itself_passes_nothing(
-    repo: Repo, ends: str, attempts: int
+    repo: Repo, ends: str
 ) -> None:
+    attempts, script = ENDS[ends]
     repo.plan({"checks": [once_red(repo)]}, limits={"attempts": attempts})
-    code, _, printed = repo.run(repo.agent(ENDS[ends]))
+    code, _, printed = repo.run(repo.agent(script))
     assert (code, repo.passed(), repo.commits()) == (4, [], []), printed
     (task,) = status(repo)["tasks"]
     assert task["flaky"] == repo.records("verdict")[-1]["flaky"] == ["once"]
@@ -144,27 +136,14 @@ def test_a_task_that_mends_the_suite_passes_and_the_next_must_keep_it(
     assert not any(one.get("weak") for one in repo.records("verdict"))
 
 
-def test_without_anything_that_binds_a_task_wants_a_check_of_its_own(
-    repo: Repo,
-) -> None:
-    repo.plan({}, checks=[red("test -f fixed")])
-    code, summary, _ = repo.run(repo.agent(MAKES), "--max-attempts", "1")
-    assert code == 4 and "add a check to this task" in summary["tasks"][0]["reason"]
-
-
 def test_a_database_that_dies_in_the_night_blocks_nobody(repo: Repo) -> None:
     down = repo.outside / "down"
     repo.plan(own("T1"), own("T2"), own("T3"), checks=[f"test ! -e {down}"])
     agent = repo.agent(MAKES + f"\nif task == 'T2': P({str(down)!r}).touch()")
     code, summary, printed = repo.run(agent)
     assert (code, repo.passed()) == (4, ["T1", "T2", "T3"]), printed
-    assert repo.verdicts() == [
-        "T1 passed",
-        "T2 failed",
-        "T2 failed",
-        "T2 passed",
-        "T3 passed",
-    ]
+    said = "T1 passed, T2 failed, T2 failed, T2 passed, T3 passed"
+    assert ", ".join(repo.verdicts()) == said
     beside = [len(one.get("beside", [])) for one in repo.records("verdict")]
     assert beside == [0, 0, 0, 1, 1]
     assert "not all checks are green" in summary["reason"]
@@ -186,14 +165,6 @@ def test_a_check_that_cannot_start_costs_no_agent(repo: Repo) -> None:
     assert repo.run(repo.agent(MAKES))[0] == 0
 
 
-def test_a_check_of_the_plan_that_cannot_start_blocks_nobody(repo: Repo) -> None:
-    repo.plan({"checks": ["test -e T1.txt"]}, checks=[red("no-such-linter .")])
-    code, _, printed = repo.run(repo.agent(MAKES))
-    assert (code, repo.verdicts()) == (4, ["T1 passed"]), printed
-    assert repo.records("verdict")[0]["beside"] == ["no-such-linter ."]
-    assert "no-such-linter: not found" in printed
-
-
 @pytest.mark.parametrize("linter", ["exit 1", "no-such-linter ."])
 def test_red_that_does_not_bind_is_not_run_again_nor_the_suite_with_it(
     repo: Repo, linter: str
@@ -204,6 +175,7 @@ def test_red_that_does_not_bind_is_not_run_again_nor_the_suite_with_it(
     agent = repo.agent("P('T1.txt').write_text(str(attempt))")
     code, _, printed = repo.run(agent)
     assert (code, repo.passed()) == (4, ["T1"]), printed
+    assert repo.records("verdict")[-1]["beside"] == [linter]
     assert runs(repo, "suite") == 5
 
 
@@ -230,31 +202,6 @@ def test_work_that_is_all_left_out_says_what_and_what_lets_it_in(repo: Repo) -> 
     plan["userStories"][0]["allow"] = ["tests/a.py"]
     repo.write("prd.json", json.dumps(plan))
     assert repo.run(agent)[0] == 0 and repo.landed("tests/a.py") == "x"
-
-
-@pytest.mark.parametrize(
-    ("deed", "named", "allow"),
-    [
-        ("P('AGENTS.md').write_text('mine')", "AGENTS.md", '"allow": ["AGENTS.md"]'),
-        (
-            "p = P('prd.json'); p.write_text(p.read_text().replace('false', 'true'))",
-            "prd.json",
-            "",
-        ),
-        ("P('progress.txt').open('a').write('x')", "progress.txt", ""),
-        ("P('conftest.py').touch()", "conftest.py", '"allow": ["conftest.py"]'),
-    ],
-)
-def test_what_is_ralph_s_own_is_left_out_with_the_same_words(
-    repo: Repo, deed: str, named: str, allow: str
-) -> None:
-    repo.write("AGENTS.md", "Be brief.\n")
-    repo.commit("rulebook")
-    repo.plan({}, checks=["true"], protect=["conftest.py"])
-    _, summary, _ = repo.run(repo.agent(deed), "--max-attempts", "1")
-    reason = summary["tasks"][0]["reason"]
-    assert f"all that it changed is left out: {named}" in reason, reason
-    assert (allow in reason) if allow else "allow" not in reason
 
 
 # ---------------------------------------------------------------- remembered by tree
@@ -341,11 +288,7 @@ def test_a_task_that_was_set_back_sees_why_and_must_keep_what_the_others_need(
     assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
     assert repo.verdicts() == ["T1 passed", "T2 passed", "T1 failed", "T1 passed"]
     again = repo.read("../prompt3")
-    assert (
-        "test -f T1.txt" in again
-        and "T2: task 2" in again
-        and "test -f T2.txt" in again
-    )
+    assert "T2: task 2" in again and "test -f T2.txt" in again
     assert "The first failing check was `test -f T1.txt`" in again
 
 
@@ -406,14 +349,6 @@ def test_two_no_ops_in_a_row_ask_whether_it_is_done_already(repo: Repo) -> None:
     assert "add a test that proves it" in repo.read("../p")
 
 
-def test_one_attempt_does_not_hide_that_the_whole_plan_is_red(repo: Repo) -> None:
-    repo.plan(own("T1"), own("T2"), checks=["case $PWD in */room-[2-9]) false;; esac"])
-    agent = repo.agent(MAKES)
-    assert repo.run(agent, "--once")[0] == 0  # T2 is left
-    code, summary, _ = repo.run(agent, "--once")
-    assert (code, summary["stop"]) == (4, "red-checks")
-
-
 # The checks of the plan; and of each task its own checks, and whether its pass is weak:
 # none of all these went from red to green for it. Red beside it is another remark.
 PASSES: list[tuple[list[Any], list[tuple[str, bool]]]] = [
@@ -427,20 +362,17 @@ PASSES: list[tuple[list[Any], list[tuple[str, bool]]]] = [
 def test_a_pass_without_a_check_that_went_from_red_to_green_is_weak(
     repo: Repo, checks: list[Any], tasks: list[tuple[str, bool]]
 ) -> None:
-    repo.plan(*({"checks": [own]} if own else {} for own, _ in tasks), checks=checks)
+    repo.plan(*({"checks": [own] if own else []} for own, _ in tasks), checks=checks)
     _, summary, printed = repo.run(repo.agent(MAKES))
     weak = [is_weak for _, is_weak in tasks]
     assert repo.verdicts() == ["T1 passed", "T2 passed"], printed
-    verdicts = repo.records("verdict")
-    assert [record.get("weak", False) for record in verdicts] == weak
+    assert printed.count("weak: nothing turned green") == sum(weak)
     beside = ["false"] if red("false") in checks else []
-    assert [record.get("beside", []) for record in verdicts] == [beside, beside]
+    for record, is_weak in zip(repo.records("verdict"), weak, strict=True):
+        assert record.get("weak", False) is is_weak
+        assert record.get("beside", []) == beside
     assert [task["weak"] for task in summary["tasks"]] == weak
-    shown = repo.ralph("status").stdout.splitlines()
-    assert [
-        any(f" {task} " in f" {line} " and "weak" in line for line in shown)
-        for task in ("T1", "T2")
-    ] == weak, shown
+    assert "(1 weak)" in repo.ralph("status").stdout
 
 
 def test_what_checks_and_setup_write_is_neither_work_nor_committed(repo: Repo) -> None:
