@@ -140,10 +140,10 @@ is set aside for this run, unless the task is to make it -> test_a_check_that_ca
 cost twelve runs of the suite -> test_ten_tasks_that_pass_at_once_cost_ten_runs_of_the_suite_one_before_and_one_after
 What was green stays green -> test_work_that_breaks_a_test_that_was_green_fails_with_its_name
 If all of them passed before, all must pass -> test_how_single_tests_changed
-If it passed where it last ran, it must not fail -> test_a_package_of_which_nothing_is_reported_hides_no_regression
+If it passed where it last ran, it must not fail -> test_work_that_breaks_a_test_that_was_green_fails_with_its_name
 Tests that are gone are let go -> test_a_task_may_remove_the_tests_that_it_is_allowed_to
 Flaky tests do not count -> test_a_test_that_is_flaky_blocks_nobody_and_is_named
-A check that reports no test that passed or failed is red -> test_results_that_cannot_be_read_are_red_with_the_reason
+A check that reports no test that passed or failed is red -> test_results_that_cannot_be_had_are_red_with_a_sentence_that_helps
 is green as a whole or not at all -> test_what_a_check_is_by_its_tests
 already done? -> test_two_no_ops_in_a_row_ask_whether_it_is_done_already
 goes on from git's conflict markers -> test_unfinished_work_goes_on_from_the_new_tip_with_markers_where_that_conflicts

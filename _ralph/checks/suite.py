@@ -165,14 +165,16 @@ def _states(runs: Runs) -> dict[str, set[str]]:
     read = [run.tests for run in runs if run.tests and not run.tests.unread]
     states: dict[str, set[str]] = {}
     for tests in read:
-        for name in tests.passed:
-            states.setdefault(name, set()).add("passed")
-        for name in tests.failed:
-            states.setdefault(name, set()).add("failed")
-        for name in tests.skipped:
-            states.setdefault(name, set()).add("skipped")
+        kinds = {
+            "passed": tests.passed,
+            "failed": tests.failed,
+            "skipped": tests.skipped,
+        }
+        for state, names in kinds.items():
+            for name in names:
+                states.setdefault(name, set()).add(state)
     for tests in read:
-        for name in states.keys() - {*tests.passed, *tests.failed, *tests.skipped}:
+        for name in states.keys() - set(tests.names):
             states[name].add("gone")
     return states
 
@@ -180,26 +182,27 @@ def _states(runs: Runs) -> dict[str, set[str]]:
 def with_tests(result: CheckResult, tests: SingleTests) -> CheckResult:
     """The result of a check with what it reported of single tests. It is green where it
     ended well, a test passed and none failed."""
-    ended_well = result.ok
-    ok = ended_well and bool(tests.passed) and not tests.failed
-    result = replace(result, ok=ok, tests=tests)
-    if tests.unread and ended_well:
-        return replace(result, said=f"failed: {tests.unread}")
-    if tests.unread or result.timed_out:
-        return replace(result, tail=f"{tests.unread}\n{result.tail}".strip())
+    failed = [*tests.failed]
+    ok = result.ok and bool(tests.passed) and not failed
+    if tests.unread:
+        said = f"failed: {tests.unread}" if result.ok else ""
+        tail = f"{tests.unread}\n{result.tail}".strip()
+        return replace(result, ok=False, tests=tests, said=said, tail=tail)
     parts = []
     for names, words in ((tests.passed, "passed"), (tests.skipped, "skipped")):
         if names:
             parts.append(f"{len(names)} {words}")
-    if tests.failed:
-        parts.append(f"{len(tests.failed)} failed: {text.few([*tests.failed])}")
+    if failed:
+        parts.append(f"{len(failed)} failed: {text.few(failed)}")
     said = ", ".join(parts)
-    if not tests.failed and not ended_well:
+    if result.timed_out:
+        said = ""
+    elif not failed and not result.ok:
         said = f"failed with exit {result.exit}, and no test failed: {said}"
-    elif not tests.failed and not tests.passed:
+    elif not failed and not tests.passed:
         said = f"failed: no test passed, {said}"
-    tail = _messages(tests, [*tests.failed]) or result.tail
-    return replace(result, said=said, tail=tail)
+    tail = _messages(tests, failed) or result.tail
+    return replace(result, ok=ok, tests=tests, said=said, tail=tail)
 
 
 def judged(
@@ -232,7 +235,8 @@ def judged(
 
 def _messages(tests: SingleTests, names: Sequence[str]) -> str:
     """What the first of these tests say of their failure."""
-    told = [
-        f"{name}:\n{tests.failed[name]}" for name in names if tests.failed.get(name)
-    ]
+    told = []
+    for name in names:
+        if tests.failed.get(name):
+            told.append(f"{name}:\n{tests.failed[name]}")
     return "\n\n".join(told[:_TOLD])

@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import Repo
 from tests.scripts import NEVER_STUCK
-from tests.whole.test_gate import DEADLINE, lay, must, owner, runs
+from tests.whole.test_gate import DEADLINE, lay, must, owner, proposed, runs
 from tests.whole.test_runners import CLEAN, GO, MOCHA, NODE, RUST, Runner, py
 
 __all__ = ["owner"]  # a fixture
@@ -82,35 +82,20 @@ def code(files: Files, head: str) -> Files:
 NO_RESULTS = "wrote no results"
 NO_TEST = "name no test"
 SKIPPED = "1 newly skipped: tests.test_add > test_add"
+OFF = ini("pytest", "--collect-only")
+HIDES = ini("pytest", DESELECT)
+ON = ini("pytest", "-ra")
 PYTEST_CHEATS = {
-    "pytest.ini": Cheat(
-        {"pytest.ini": ini("pytest", "--collect-only")},
-        {"pytest.ini": ini("pytest", DESELECT)},
-        {"pytest.ini": ini("pytest", "-ra")},
-        (LEFT_OUT.format("pytest.ini"), RED),
+    "protected files": Cheat(
+        {"pytest.ini": OFF, "tests/pytest.ini": OFF, "tests/conftest.py": PASSES},
+        {"pytest.ini": HIDES, "tests/pytest.ini": HIDES, "conftest.py": PASSES},
+        {"pytest.ini": ON, "tests/pytest.ini": ON, "tests/conftest.py": "import calc\n"},
+        ('"allow": ["pytest.ini", "tests/conftest.py", "tests/pytest.ini"]', RED),
     ),
-    "pytest.ini beside the tests": Cheat(
-        {"tests/pytest.ini": ini("pytest", "--collect-only")},
-        {"tests/pytest.ini": ini("pytest", DESELECT)},
-        {"tests/pytest.ini": ini("pytest", "-ra")},
-        (LEFT_OUT.format("tests/pytest.ini"), RED),
-    ),
-    "conftest.py": Cheat(
-        {"tests/conftest.py": PASSES},
-        {"conftest.py": PASSES},
-        {"tests/conftest.py": "import calc\n"},
-        (LEFT_OUT.format("tests/conftest.py"), RED),
-    ),
-    "pyproject.toml": Cheat(
+    "settings": Cheat(
         {"pyproject.toml": toml("--collect-only")},
-        {"pyproject.toml": toml(DESELECT)},
-        {"pyproject.toml": toml("-ra")},
-        (NO_TEST, "1 gone: tests.test_add > test_add"),
-    ),
-    "setup.cfg": Cheat(
-        {"setup.cfg": ini("tool:pytest", "--collect-only")},
         {"setup.cfg": ini("tool:pytest", DESELECT)},
-        {"setup.cfg": "[metadata]\nname = calc\n"},
+        {"pyproject.toml": toml("-ra"), "setup.cfg": "[metadata]\nname = calc\n"},
         (NO_TEST, "1 gone: tests.test_add > test_add"),
     ),
     "no call of any test": Cheat(
@@ -231,14 +216,8 @@ def prepared(owner: Repo, runner: Runner) -> dict[str, Any]:
     lay(owner, {**runner.files, **runner.stub, **runner.test})
     must(owner, runner.make)
     owner.commit("calc")
-    must(owner, "ralph init")
-    plan = json.loads(owner.read("prd.json"))
-    plan = {
-        key: plan[key] for key in ("setup", "keep", "checks", "protect") if key in plan
-    }
-    if (
-        ".venv" in plan.get("setup", {"run": ""})["run"]
-    ):  # the python of these tests has pytest already
+    plan = proposed(owner)
+    if runner is PYTEST:  # the python of these tests has pytest already
         python = owner.program("../python", f'exec {shlex.quote(sys.executable)} "$@"')
         plan["setup"]["run"] = f"mkdir -p .venv/bin && cp {python} .venv/bin/"
     return plan
@@ -263,13 +242,10 @@ def writes(does: dict[str, list[Files]]) -> str:
     """
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name == "pytest" else pytest.param(name, marks=pytest.mark.gate)
-        for name in CHEATS
-    ],
-)
+ALL = [name if name == "pytest" else pytest.param(name, marks=pytest.mark.gate) for name in CHEATS]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_what_turns_tests_off_is_red_and_its_honest_twin_green(
     name: str, owner: Repo
 ) -> None:
@@ -280,28 +256,23 @@ def test_what_turns_tests_off_is_red_and_its_honest_twin_green(
     plan = prepared(owner, runner)
     own = own_check(plan, runner)
     does: dict[str, list[Files]] = {}
-    for number, cheat in enumerate(cheats.values(), 1):
+    wanted = []
+    honest = dict(runner.right)
+    for number, (what, cheat) in enumerate(cheats.items(), 1):
         does[f"T{number}"] = [cheat.off, {**runner.breaks, **cheat.hides}]
-    honest = f"T{len(does) + 1}"
-    does[honest] = [
-        {
-            **runner.right,
-            **{n: c for cheat in cheats.values() for n, c in cheat.honest.items()},
-        }
-    ]
+        wanted += [(what, said) for said in cheat.said]
+        honest |= cheat.honest
+    last = f"T{len(cheats) + 1}"
+    does[last] = [honest]
     owner.plan(*[{"checks": [own]}] * len(does), **plan, limits={"attempts": 2})
-    _, _, said = owner.run(
-        owner.agent(writes(does)), timeout=DEADLINE, first=NEVER_STUCK
-    )
+    agent = owner.agent(writes(does))
+    said = owner.run(agent, timeout=DEADLINE, first=NEVER_STUCK)[2]
     said = f"{said}\n{owner.read('progress.txt')}"
-    assert owner.passed() == [honest], said
-    verdicts = owner.records("verdict")
-    for number, (what, cheat) in enumerate(cheats.items()):
-        for expected, record in zip(
-            cheat.said, verdicts[2 * number : 2 * number + 2], strict=True
-        ):
-            assert expected in record["reason"], f"{what}: {record['reason']}\n{said}"
-    assert verdicts[-1]["verdict"] == "passed" and not verdicts[-1].get("weak"), said
+    assert owner.passed() == [last], said
+    *verdicts, passed = owner.records("verdict")
+    for (what, words), record in zip(wanted, verdicts, strict=True):
+        assert words in record["reason"], f"{what}: {record['reason']}\n{said}"
+    assert passed["verdict"] == "passed" and not passed.get("weak"), said
 
 
 def last_of(owner: Repo, runner: Runner, work: Files, **task: object) -> dict[str, Any]:
@@ -312,14 +283,6 @@ def last_of(owner: Repo, runner: Runner, work: Files, **task: object) -> dict[st
         owner.agent(writes({"T1": [work]})), "--max-attempts", "1", timeout=DEADLINE
     )
     return owner.records("verdict")[-1]
-
-
-def test_a_task_that_may_change_settings_may_not_remove_tests_by_them(
-    owner: Repo,
-) -> None:
-    work = {**PYTEST.right, "pyproject.toml": toml(DESELECT)}
-    record = last_of(owner, PYTEST, work, allow=["pyproject.toml"])
-    assert "1 gone: tests.test_add > test_add; 1 old failure" in record["reason"]
 
 
 # ---------------------------------------------------------------- what passes, with a mark

@@ -29,6 +29,7 @@ from tests.conftest import ROOT, Repo
 
 pytestmark = pytest.mark.gate
 DEADLINE = 600.0
+PROPOSED = ("setup", "keep", "checks", "protect")
 BRANCH = "ralph/repo"
 """Where the work lands: init calls the project as its folder is called."""
 
@@ -54,28 +55,20 @@ OURS = re.compile(
 
 
 def surroundings(home: Path) -> dict[str, str]:
-    """The environment of this machine with another HOME."""
+    """The environment of this machine with another HOME, and without the programs of
+    these tests: the owner's tools are their own."""
     kept = {"NODE_EXTRA_CA_CERTS", "UV_DEFAULT_INDEX", "UV_INDEX"}
     env = {
         name: words
         for name, words in os.environ.items()
         if name in kept or not OURS.match(name)
     }
-    programs = Path(
-        sys.executable
-    ).parent  # ours, with its pytest: the owner's tools are their own
-    path = [
-        folder for folder in env["PATH"].split(os.pathsep) if Path(folder) != programs
-    ]
-    shared = {
-        name: os.environ.get(name) or str(Path.home() / folder)
-        for name, folder in CACHES.items()
-    }
-    env |= {
-        name: folder
-        for name, folder in shared.items()
-        if "CACHE" in name.upper() or Path(folder).exists()
-    }
+    for name, folder in CACHES.items():
+        shared = os.environ.get(name) or str(Path.home() / folder)
+        if "CACHE" in name.upper() or Path(shared).exists():
+            env[name] = shared
+    ours = str(Path(sys.executable).parent)
+    path = [one for one in env["PATH"].split(os.pathsep) if one != ours]
     return env | {"PATH": os.pathsep.join(path), "HOME": str(home), "LC_ALL": "C.UTF-8"}
 
 
@@ -83,19 +76,14 @@ def surroundings(home: Path) -> dict[str, str]:
 def owner(tmp_path: Path, repo: Repo) -> Repo:
     """A repository whose owner has a HOME with a .gitconfig, and `ralph` on the
     PATH."""
-    home, mark = (
-        tmp_path / "home",
-        {name: words for name, words in repo.env.items() if "MARK" in name},
-    )
+    home = tmp_path / "home"
     home.mkdir()
-    (home / ".gitconfig").write_text(
-        "[user]\n\tname = Test\n\temail = test@example.invalid\n[init]\n\tdefaultBranch = main\n"
-    )
+    user = "[user]\n\tname = Test\n\temail = test@example.invalid\n"
+    (home / ".gitconfig").write_text(f"{user}[init]\n\tdefaultBranch = main\n")
+    mark = {name: words for name, words in repo.env.items() if "MARK" in name}
     repo.env = {**surroundings(home), **mark}
-    repo.tool(
-        "ralph",
-        f'exec {shlex.quote(sys.executable)} {shlex.quote(str(ROOT / "ralph.py"))} "$@"',
-    )
+    program = shlex.join([sys.executable, str(ROOT / "ralph.py")])
+    repo.tool("ralph", f'exec {program} "$@"')
     (repo.path / "a.txt").unlink()
     return repo
 
@@ -134,20 +122,10 @@ def uv(tmp_path_factory: pytest.TempPathFactory) -> str | None:
         return str(Path(found).parent)
     folder = tmp_path_factory.getbasetemp().parent / "uv"
     with FileLock(f"{folder}.lock"):
-        if not (folder / "asked").exists():
-            words = [
-                sys.executable,
-                "-m",
-                "pip",
-                "install",
-                "-q",
-                "--target",
-                str(folder),
-                "uv",
-            ]
-            folder.mkdir()
-            subprocess.run(words, capture_output=True, timeout=DEADLINE)
-            (folder / "asked").touch()
+        if not folder.exists():
+            words = [sys.executable, "-m", "pip", "install", "-q", "--target"]
+            subprocess.run([*words, str(folder), "uv"], timeout=DEADLINE)
+            folder.mkdir(exist_ok=True)
     return str(folder / "bin") if (folder / "bin/uv").exists() else None
 
 
@@ -180,6 +158,13 @@ class Project:
     """How its owner clones it."""
     same: tuple[str, ...] = ()
     """Commands that must be green in a clone besides the checks."""
+
+
+def proposed(repo: Repo) -> dict[str, Any]:
+    """What `ralph init` proposes for a project."""
+    must(repo, "ralph init")
+    plan = json.loads(repo.read("prd.json"))
+    return {key: plan[key] for key in PROPOSED if key in plan}
 
 
 def lay(repo: Repo, files: dict[str, str]) -> None:
@@ -688,20 +673,6 @@ def test_work_that_a_check_leaves_in_the_room_does_not_pass(
     assert kept or (code in (3, 4) and begun.repo.passed() == []), said
 
 
-@pytest.mark.parametrize("name", TWICE)
-def test_a_second_attempt_passes_after_a_red_one(name: str, begin: Begin) -> None:
-    """What the first one left in the room, builds among it, is not what the second one
-    is judged by."""
-    project = PROJECTS[name]
-    begun = begin(project)
-    script = f"if attempt == 1:\n    {writes(project.plants)}\nelse:\n    {writes(project.right)}"
-    code, said = begun.run(
-        begun.agent("sh('git -C vendor/units checkout -q . 2> /dev/null')", script)
-    )
-    assert (code, begun.repo.passed()) == (0, ["T1"]), said
-    begun.clone_is_green()
-
-
 # ---------------------------------------------------------------- dependencies
 
 ADDED = {
@@ -727,113 +698,7 @@ def test_a_dependency_that_is_declared_is_installed_in_the_room(
     begun.clone_is_green()
 
 
-UNDECLARED = {
-    "node": "sh('npm install --no-save --no-audit --no-fund --prefer-offline --loglevel=error left-pad')",
-    "pip": "sh('.venv/bin/python -m pip install -q tomli-w')",
-    "uv": "sh('uv pip install -q tomli-w')",
-}
-
-
-@pytest.mark.parametrize("name", UNDECLARED)
-def test_a_dependency_that_is_only_installed_does_not_pass(
-    name: str, begin: Begin
-) -> None:
-    _, path, content = ADDED[name]
-    begun = begin(PROJECTS[name])
-    agent = begun.agent(
-        UNDECLARED[name], writes({path: content}), "os.environ['UV_NO_SYNC'] = '1'"
-    )
-    code, said = begun.run(agent, "--max-iterations", "1")
-    assert begun.tried == "0 ", said
-    assert code in (3, 4) and begun.repo.passed() == [] and not begun.landed, said
-
-
-@pytest.mark.parametrize("name", ["node", "pip"])
-def test_a_module_that_the_task_is_to_make_is_no_missing_setup(
-    name: str, begin: Begin
-) -> None:
-    project = PROJECTS[name]
-    begun = begin(project)
-    for file in project.right:
-        begun.repo.git("rm", "-q", file)
-    begun.repo.git("commit", "-qm", "test first")
-    code, errors, said = begun.doctor()
-    assert (code, errors) == (0, []), said
-    code, said = begun.run(begun.agent(writes(project.right)))
-    assert (code, begun.repo.passed()) == (0, ["T1"]), said
-
-
 # ---------------------------------------------------------------- submodules and hooks
-
-HOOKED = [name for name in PROJECTS if name in ("husky", "pre-commit")]
-
-
-@pytest.mark.parametrize("name", HOOKED)
-def test_a_commit_in_the_submodule_that_no_remote_has_does_not_pass(
-    name: str, begin: Begin
-) -> None:
-    project = PROJECTS[name]
-    begun = begin(project)
-    commit = "sh('git -C vendor/units -c user.name=A -c user.email=a@b.invalid commit -qam pounds')"
-    code, said = begun.run(
-        begun.agent(project.hides, commit, writes(project.wrong)),
-        "--max-iterations",
-        "1",
-    )
-    assert begun.tried == "0 ", said
-    assert code in (3, 4) and begun.repo.passed() == [] and not begun.landed, said
-
-
-def test_a_file_that_the_submodule_ignores_does_not_pass(begin: Begin) -> None:
-    """Neither the agent's own, nor one that its code left there in the room, run by a
-    check."""
-    local = f"P('vendor/units/local_units.py').write_text({PY_ALL_UNITS!r})"
-    uses = {"src/weigh.py": PY_WEIGH.replace("from units", "from local_units")}
-    plants = {"src/weigh.py": f"from pathlib import Path as P\n\n{local}\n{PY_WEIGH}"}
-    begun = begin(PRE_COMMIT)
-    script = f"if attempt == 2:\n    {writes(plants)}\nelse:\n    {local}\n    {writes(uses)}"
-    code, said = begun.run(begun.agent(script), "--max-iterations", "3")
-    assert re.fullmatch("0 [1-9] 0 ", begun.tried), said
-    assert code in (3, 4) and begun.repo.passed() == [], said
-
-
-@pytest.mark.parametrize("name", HOOKED)
-def test_a_setup_may_ask_for_the_submodules_as_a_clone_needs_it(
-    name: str, begin: Begin
-) -> None:
-    project = PROJECTS[name]
-    begun = begin(project)
-    update = "git submodule update --init --recursive"
-    if update not in begun.setup:
-        begun.save(setup=f"{update} && {begun.setup}")
-    code, errors, said = begun.doctor()
-    assert (code, errors) == (0, []), said
-    code, said = begun.run(begun.agent(writes(project.right)))
-    assert (code, begun.repo.passed()) == (0, ["T1"]), said
-
-
-def test_an_agent_that_empties_the_hook_does_not_pass(begin: Begin) -> None:
-    begun = begin(PRE_COMMIT)
-    files = {
-        name: f"{content}\n\nprint(weigh(1, 'kg'))\n"
-        for name, content in PRE_COMMIT.right.items()
-    }
-    files[".pre-commit-config.yaml"] = "repos: []\n"
-    code, said = begun.run(begun.agent(writes(files)), "--max-iterations", "1")
-    assert code in (3, 4) and begun.repo.passed() == [] and not begun.landed, said
-
-
-def test_a_hook_that_refuses_is_told_to_the_next_attempt(begin: Begin) -> None:
-    begun = begin(PRE_COMMIT)
-    bad = {
-        name: f"{content}\n\nprint(weigh(1, 'kg'))\n"
-        for name, content in PRE_COMMIT.right.items()
-    }
-    script = f"told = 'leave no print in src' in prompt\n{writes(bad)}\nif told:\n    {writes(PRE_COMMIT.right)}"
-    code, said = begun.run(begun.agent(script))
-    assert (code, begun.repo.passed()) == (0, ["T1"]), said
-    assert begun.tried == "0 0 ", said
-    begun.clone_is_green()
 
 
 LINTED = {

@@ -124,12 +124,12 @@ MUTANTS: dict[str, Mutant] = {
     "the agent is believed": (
         "_ralph.loop.examine.decide",
         believes_the_agent,
-        test_evidence.test_what_the_plan_s_checks_build_makes_no_pass_for_an_idle_agent,
+        test_evidence.test_what_a_check_of_the_plan_builds_an_own_check_may_use_and_is_no_work,
     ),
     "no evidence is needed": (
         "_ralph.loop.examine.decide",
         no_evidence_rule,
-        test_evidence.test_what_the_plan_s_checks_build_makes_no_pass_for_an_idle_agent,
+        test_evidence.test_what_a_check_of_the_plan_builds_an_own_check_may_use_and_is_no_work,
     ),
     "nothing is protected": (
         "_ralph.checks.places.Places.restored",
@@ -139,7 +139,7 @@ MUTANTS: dict[str, Mutant] = {
     "own checks first": (
         "_ralph.model.Plan.checks_for",
         own_first,
-        lambda repo: test_evidence.test_an_own_check_may_use_what_a_check_of_the_plan_builds(repo, True),
+        test_evidence.test_what_a_check_of_the_plan_builds_an_own_check_may_use_and_is_no_work,
     ),
     "flaky is evidence": (
         "_ralph.checks.evidence.Evidence.turned",

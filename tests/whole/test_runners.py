@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Repo
-from tests.whole.test_gate import DEADLINE, lay, must, owner, runs
+from tests.whole.test_gate import DEADLINE, lay, must, owner, proposed, runs
 
 pytestmark = pytest.mark.gate
 __all__ = ["owner"]  # a fixture
@@ -282,20 +282,16 @@ def java_test(name: str, *tests: str) -> Files:
 def maven_files() -> Files:
     """The pom.xml, with the newest plugins that Debian has; they are read from
     there."""
-    names = ("clean", "resources", "compiler", "surefire", "jar")
-    found = {
-        name: [*DEBIAN.glob(f"org/apache/maven/plugins/maven-{name}-plugin/[0-9]*")]
-        for name in names
-    }
-    newest = {
-        name: max(one.name for one in paths) for name, paths in found.items() if paths
-    }
-    offline = {".mvn/maven.config": OFFLINE} if newest else {}
-    return {
-        "pom.xml": POM % "".join(PLUGIN.format(*one) for one in newest.items()),
-        ".gitignore": "target/\n",
-        **offline,
-    }
+    plugins = ""
+    for name in ("clean", "resources", "compiler", "surefire", "jar"):
+        top = f"org/apache/maven/plugins/maven-{name}-plugin"
+        found = sorted(path.name for path in DEBIAN.glob(f"{top}/[0-9]*"))
+        if found:
+            plugins += PLUGIN.format(name, found[-1])
+    files = {"pom.xml": POM % plugins, ".gitignore": "target/\n"}
+    if plugins:
+        files[".mvn/maven.config"] = OFFLINE
+    return files
 
 
 MAVEN = Runner(
@@ -339,17 +335,11 @@ def test_an_honest_task_passes_and_one_that_breaks_a_green_test_fails_with_its_n
     if first:
         lay(owner, {**runner.test, **runner.later})
         owner.commit("tests first")
-    must(owner, "ralph init")
-    plan = json.loads(owner.read("prd.json"))
-    proposed = {
-        key: plan[key] for key in ("setup", "keep", "checks", "protect") if key in plan
-    }
-    (suite,) = [check for check in proposed["checks"] if isinstance(check, dict)]
+    plan = proposed(owner)
+    (suite,) = [check for check in plan["checks"] if isinstance(check, dict)]
     assert suite["results"] == "junit"
-    owner.plan(
-        {"checks": [{**suite, "name": "own", "run": runner.own(suite["run"])}]},
-        **proposed,
-    )
+    own = {**suite, "name": "own", "run": runner.own(suite["run"])}
+    owner.plan({"checks": [own]}, **plan)
     script = f"""
         assert sh({CLEAN!r}).returncode == 0
         if attempt == 1:

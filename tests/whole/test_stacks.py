@@ -56,15 +56,7 @@ def get(owner: Repo, tmp_path_factory: pytest.TempPathFactory) -> Get:
 def _install(tool: str, folder: Path) -> None:
     if tool in FROM_NPM:
         folder.mkdir()
-        words = [
-            "npm",
-            "install",
-            "--no-audit",
-            "--no-fund",
-            "--prefix",
-            str(folder),
-            tool,
-        ]
+        words = ["npm", "install", "--no-audit", "--prefix", str(folder), tool]
     else:
         venv.create(folder, with_pip=True)
         words = [str(folder / "bin/pip"), "install", "-q", PACKAGES.get(tool, tool)]
@@ -138,12 +130,9 @@ LINKED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "setup"),
-    [*((name, True) for name in LINKED), ("bun", False), ("uv", False)],
-)
+@pytest.mark.parametrize("name", LINKED)
 def test_an_edit_of_a_dependency_stays_in_its_workspace(
-    name: str, setup: bool, owner: Repo, get: Get
+    name: str, owner: Repo, get: Get
 ) -> None:
     stack = LINKED[name]
     get(name)
@@ -154,18 +143,12 @@ def test_an_edit_of_a_dependency_stays_in_its_workspace(
     if mine.stat().st_nlink == 1:
         pytest.skip("nothing is hard-linked here")
     before = mine.read_bytes()
-    owner.plan(
-        {"checks": [stack.check]},
-        **({"setup": stack.install} if setup else {"checks": [stack.install]}),
-    )
-    (path, content), tried = next(iter(stack.work.items())), owner.outside / "tried"
+    owner.plan({"checks": [stack.check]}, setup=stack.install)
+    ((path, content),) = stack.work.items()
+    tried = owner.outside / "tried"
     edit = f"echo {shlex.quote(stack.edit)} >> $(ls {stack.dependency}); printf %s {shlex.quote(content)} > {path}"
-    code, said = work(
-        owner,
-        f"{stack.install} && {edit} && {stack.check} && touch {tried}",
-        "--max-iterations",
-        "1",
-    )
+    script = f"{stack.install} && {edit} && {stack.check} && touch {tried}"
+    code, said = work(owner, script, "--max-iterations", "1")
     assert tried.exists(), said  # else it would prove nothing
     assert code in (3, 4) and owner.passed() == [], said
     assert mine.read_bytes() == before
@@ -331,9 +314,8 @@ def django(owner: Repo, get: Get) -> None:
     [
         (f"{ADDED} && echo 'a {{{{ color: blue }}}}' > store/static/shop.css", True),
         (f"{BY_HAND} && sed -i s/red/blue/ collected/shop.css", False),
-        (f"{ADDED} && {MANAGE.format('migrate -v 0')} && git clean -qfd && git checkout -q . && echo a > a.txt", False),
     ],
-    ids=["honest", "by hand", "migrated and reverted"],
+    ids=["honest", "by hand"],
 )  # fmt: skip
 def test_the_database_is_made_by_the_migrations_of_the_tree_that_is_checked(
     does: str, passes: bool, owner: Repo, get: Get
@@ -447,61 +429,8 @@ def test_every_checkout_is_trusted_as_home_is(
 
 # ---------------------------------------------------------------- what compares with origin/main
 
-ASKS = "if (!require('./index.js').price) process.exit(1);\n"
-WORKSPACE: dict[str, object] = {
-    "name": "shop",
-    "private": True,
-    "packageManager": "npm@10.0.0",
-    "workspaces": ["[ab]"],
-}
-COMPARES = {
-    "turbo": (
-        {
-            "package.json": json.dumps(WORKSPACE), "turbo.json": '{"tasks": {"test": {}}}', ".gitignore": ".turbo/\n",
-            **{f"{name}/package.json": json.dumps({"name": name, "scripts": {"test": "node test.js"}}) for name in "ab"},
-            "a/test.js": ASKS, "b/test.js": "process.exit(1);\n",
-        },
-        "turbo run test --filter='...[origin/main]'",
-        "echo 'exports.price = 7;' > a/index.js",
-        "echo 'exports.price = 0;' > a/index.js",
-    ),
-    "diff-cover": (
-        {
-            "calc.py": "def old():\n    return 1\n", "test_calc.py": "import calc\n",
-            ".gitignore": ".coverage\ncoverage.xml\n__pycache__/\n",
-        },
-        "coverage run test_calc.py && coverage xml -q"
-        " && diff-cover coverage.xml --compare-branch=origin/main --fail-under=100",
-        "echo 'def new():\n    return 2' >> calc.py && echo 'calc.new()' >> test_calc.py",
-        "echo 'def new():\n    return 2' >> calc.py && echo 'calc.old()' >> test_calc.py",
-    ),
-}  # fmt: skip
 """The project, the check, work that is green, work that is red. What nobody touched is
 red, too: a package's test, a line without one."""
-
-
-@pytest.mark.parametrize("passes", [True, False], ids=["green", "red"])
-@pytest.mark.parametrize("name", COMPARES)
-def test_a_check_of_what_differs_from_the_remote_s_branch(
-    name: str, passes: bool, owner: Repo, get: Get
-) -> None:
-    files, check, right, wrong = COMPARES[name]
-    for tool in [name, *(["coverage"] if "coverage" in check else [])]:
-        get(tool)
-    lay(owner, files)
-    owner.commit("shop")
-    origin = owner.outside / "origin"
-    must(
-        owner,
-        f"git init -q --bare {origin} && git remote add origin {origin} && git push -q origin main",
-    )
-    owner.plan({"checks": ["! git diff --quiet origin/main"]}, checks=[check])
-    code, said = work(
-        owner, f"{right if passes else wrong}; git add -A", "--max-iterations", "1"
-    )
-    assert (code, owner.passed()) == ((0, ["T1"]) if passes else (3, [])), said
-    if not passes:
-        assert check.split()[0] in owner.records("verdict")[0]["reason"], said
 
 
 # ---------------------------------------------------------------- a database for each place
@@ -609,15 +538,3 @@ def test_each_place_has_a_database_of_its_own(owner: Repo) -> None:
     clone_is_green(
         owner, str(plan["setup"]), HAS.format("price, weight"), RALPH_SLOT="clone"
     )
-
-
-@pytest.mark.usefixtures("database")
-def test_a_change_of_the_schema_without_its_migration_does_not_pass(
-    owner: Repo,
-) -> None:
-    plan = of_the_docs(owner)
-    owner.plan({"checks": [HAS.format("price")]}, **plan)
-    alter = f"psql -q -d shop_$RALPH_SLOT -c '{ALTER.format('price')}'; echo a > a.txt"
-    code, said = work(owner, alter, "--max-iterations", "1")
-    assert code in (3, 4) and owner.passed() == [], said
-    assert 'column "price" does not exist' in said
