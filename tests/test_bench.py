@@ -41,6 +41,7 @@ def test_two_figures_make_a_table(tmp_path: Path) -> None:
     )  # what one run took more than another: on a busy machine also less
 
 
+@pytest.mark.crash
 @pytest.mark.skipif(sys.platform != "linux", reason="they look into /proc")
 def test_figures_of_several_loops(tmp_path: Path) -> None:
     jobs, loop = measure(tmp_path / "table.md", "jobs", "loop")

@@ -94,6 +94,7 @@ def rows(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     return {cells[0]: cells[1] for cells in lines[1:]}
 
 
+@pytest.mark.crash
 def test_right_work_is_accepted_and_wrong_work_is_not(history: Repo) -> None:
     done = replay(history, "--suite", RUN, "--commits", "2", "--chain", "2")
     found = list(rows(done).values())
@@ -110,6 +111,7 @@ def test_right_work_is_accepted_and_wrong_work_is_not(history: Repo) -> None:
     )
 
 
+@pytest.mark.crash
 def test_a_ralph_that_accepts_everything_is_seen(history: Repo) -> None:
     wrapper = history.write("../accepts.py", ACCEPTS_ALL).resolve()
     plain = RUN.removesuffix(" $RALPH_RESULTS")

@@ -3,6 +3,7 @@ supervisor and of its loops; then the same command again, and an audit."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -204,10 +205,10 @@ def test_the_run_that_is_swept_is_whole_without_a_crash(repo: Repo) -> None:
     )
 
 
-STEP = int(os.environ.get("CRASH_STEP", "154"))
+STEP = int(os.environ.get("CRASH_STEP", "300"))
 # with another one, every call has another way to die
 TURN = int(os.environ.get("CRASH_TURN", "0"))
-SHARDS = 2
+SHARDS = 2 if STEP < 100 else 1
 JOBS = (1, 3)
 # How it dies, and who.
 WAYS = [
@@ -219,12 +220,15 @@ WAYS.insert(4, ("full", "both"))
 
 
 @pytest.fixture(scope="module")
-def calls(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Call]]:
-    found = {}
-    for jobs in JOBS:
+def calls(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[int], list[Call]]:
+    @functools.cache
+    def of(jobs: int) -> list[Call]:
         counted = Repo(tmp_path_factory.mktemp(f"count-{jobs}"))
-        found[jobs] = count(counted, prepare(counted), jobs=jobs)
-    return found
+        return count(counted, prepare(counted), jobs=jobs)
+
+    return of
 
 
 def points(calls: list[Call], shard: int) -> Iterator[tuple[Call, str, str]]:
@@ -237,7 +241,7 @@ def points(calls: list[Call], shard: int) -> Iterator[tuple[Call, str, str]]:
 @pytest.mark.parametrize("jobs", JOBS)
 def test_kill_9_at_a_call_loses_nothing_and_invents_nothing(
     tmp_path: Path,
-    calls: dict[int, list[Call]],
+    calls: Callable[[int], list[Call]],
     jobs: int,
     shard: int,
     tally: Callable[[str, int], None],
@@ -245,7 +249,7 @@ def test_kill_9_at_a_call_loses_nothing_and_invents_nothing(
     """Every STEP-th call of a whole run, each with another way to die; CRASH_STEP=1 is
     every one."""
     wrong = []
-    for call, how, who in points(calls[jobs], shard):
+    for call, how, who in points(calls(jobs), shard):
         repo = Repo(tmp_path / f"{call.number}-{how}-{who}")
         agent = prepare(repo)
         code = crash(repo, agent, call.number, how, who, jobs=jobs)

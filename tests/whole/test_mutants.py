@@ -263,7 +263,7 @@ MUTANTS: dict[str, Mutant] = {
 @pytest.mark.skipif(
     sys.platform != "linux", reason="elsewhere ralph is not forked from here"
 )
-@pytest.mark.parametrize("name", sample(MUTANTS, 3))
+@pytest.mark.parametrize("name", sample(MUTANTS, 5))
 def test_every_safeguard_is_needed(
     repo: Repo, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -113,33 +113,35 @@ def standing(repo: Repo) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("work", ["honest", "a - b"])
-@pytest.mark.parametrize("name", sample(SHELLS, 2))
+@pytest.mark.parametrize("name", sample(SHELLS, 3))
 def test_the_work_is_tested_in_every_shell_and_the_person_s_own_files_stay(
-    repo: Repo, name: str, work: str
+    repo: Repo, name: str
 ) -> None:
+    """T1 is right; T2 is, too, but breaks what home's own file still does."""
     shell = SHELLS[name]
     repo.path, repo.outside = repo.path.resolve(), repo.outside.resolve()
     repo.write("src/calc.py", "def add(a, b):\n    return a + b\n")
     repo.write(".gitignore", ".venv/\n__pycache__/\ntarget/\n")
     repo.commit("calc")
     repo.env = {**repo.env, "PYTHONDONTWRITEBYTECODE": "1"}
-    own = ["grep -q sub src/calc.py"] + [shell.check.format(SUBTRACTS)] * (
-        work == "honest"
-    )
     settings = {"setup": shell.setup} if shell.setup else {}
     repo.plan(
-        {"checks": own},
+        {"checks": [shell.check.format(SUBTRACTS)]},
+        {"checks": ["grep -q broken src/calc.py"]},
         checks=[shell.check.format(ADDS)],
         limits={"attempts": 1},
         **settings,
     )
     repo.write("progress.txt", "")
     agent = repo.agent(
-        f"""
+        """
         path = P("src/calc.py")
-        code = path.read_text() + "def sub(a, b):\\n    return a - b\\n"
-        path.write_text(code{"" if work == "honest" else '.replace("a + b", "a - b")'})
+        code = path.read_text()
+        if task == "T1":
+            code += "def sub(a, b):\\n    return a - b\\n"
+        else:
+            code = code.replace("a + b", "a - b") + "# broken\\n"
+        path.write_text(code)
         """
     )
     repo.env |= shell.env(repo)
@@ -148,13 +150,10 @@ def test_the_work_is_tested_in_every_shell_and_the_person_s_own_files_stay(
     assert done.returncode == 0, done.stdout
     ended = repo.ralph("run", "--agent", agent)
     assert not ended.stderr.startswith("Traceback")
-    assert (ended.returncode, repo.passed()) == (
-        (0, ["T1"]) if work == "honest" else (4, [])
-    ), ended.stdout
-    after, ralph_s = (
-        standing(repo),
-        {f"{repo.path}/prd.json", f"{repo.path}/progress.txt"},
-    )
+    assert ended.returncode == 4, ended.stdout
+    assert repo.verdicts() == ["T1 passed", "T2 failed"], ended.stdout
+    after = standing(repo)
+    ralph_s = {f"{repo.path}/prd.json", f"{repo.path}/progress.txt"}
     assert {
         one for one in before | after if before.get(one) != after.get(one)
     } <= ralph_s
