@@ -161,7 +161,7 @@ Exactly this commit is checked, and lands -> test_what_is_signed_is_what_the_che
 it starts at the remote's branch of that name -> test_a_branch_that_a_remote_has_begins_there_as_after_git_switch
 After a squash merge its old commits are parked -> test_a_branch_that_was_squashed_begins_again_at_head_and_its_commits_stay
 a run refuses to start, with 2, and during one passes wait -> test_a_branch_that_somebody_has_checked_out_is_refused_at_the_start
-ralph marks the task again -> test_a_pass_that_an_old_buffer_takes_back_at_night_is_marked_again
+ralph marks the task again -> test_what_landed_stays_passed_where_git_takes_plan_and_log_back
 with another title its attempts count from zero -> test_a_changed_title_and_another_task_start_from_zero
 a clone of the branch passes them -> test_a_task_from_init_to_a_green_clone
 A run that is cut short leaves this to the next one -> test_a_run_that_was_cut_short_leaves_its_final_check_due
@@ -198,7 +198,7 @@ leaves these caches there -> test_kept_paths_stay
 # a night
 keeps the machine awake -> test_sleep_is_held_off_until_the_run_ends
 the run does not start, or ends with 4 when the report is missing -> test_a_limit_and_a_result_that_does_not_report_what_is_limited_end_the_run
-at least as much as the dearest one -> test_what_is_booked
+at least as much as the dearest one -> test_what_an_agent_that_died_with_ralph_costs
 Once a budget is spent -> test_what_is_used_of_the_limits_and_a_budget_that_is_spent
 When one is reached, it is blocked and the others go on -> test_a_task_with_a_limit_of_its_own_is_blocked_there_and_the_others_go_on
 tasks with other agents go on -> test_a_providers_limit_holds_back_its_own_tasks_and_no_others

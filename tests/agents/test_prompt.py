@@ -176,10 +176,6 @@ def told_by_path(bench: Bench) -> None:
     (lambda b: (b.failed(verdict="conflict", reason="a.txt"), b.conflicts(["a.txt"], ["uv.lock"])),
      ["attempt 1 of 3", "both must hold", "markers stand in these files; resolve every one of them:\n- a.txt\n",
       "`git show 1a2b3c1a2b3c:FILE`:\n- uv.lock\n", "**conflict**: a.txt", "still in the working tree"], ["Take another way"]),
-    (lambda b: b.conflicts(["a.txt"], []), ["- a.txt\n"], ["git show"]),
-    (lambda b: b.conflicts([], ["uv.lock"]), ["- uv.lock\n"], ["markers"]),
-    (lambda b: b.failed(), [], ["put aside", "/srv/me"]),
-    (lambda b: b.failed(notices=[]), [], ["What was noticed"]),
     (lambda b: setattr(b, "plan", replace(b.plan, setup=None)), ["checked in a fresh checkout."], ["made ready"]),
     (lambda b: b.failed(verdict="no-op"), ["add a test that proves it"], []),
     (lambda b: b.says(failing_before=["a::b: 1 != 2"]), ["each that passed must still pass:\n- a::b: 1 != 2\n"], []),
@@ -192,10 +188,7 @@ def told_by_path(bench: Bench) -> None:
     (lambda b: b.paths.rulebook.write_text("# Rules\n<!-- a\nb -->\n"), [], ["AGENTS.md", "Rules"]),
     (lambda b: b.paths.rulebook.write_text("# R\n<!-- a\nb -->\n- Use make."), ["- Use make."], ["<!--", "a\nb"]),
     (told_by_path, ["stand in AGENTS.md. Follow them."], ["Use make."]),
-    (lambda b: b.says(reads_rulebook=True), [], ["AGENTS.md"]),
-    (lambda b: b.recent.clear(), [], ["Last commits"]),
     (lambda b: b.says(beside=["T7: Sort"]), ["Others work at the same time", "  - T7: Sort\n"], []),
-    (lambda b: None, [], ["Others work"]),
 ])  # fmt: skip
 def test_what_is_said_when(
     bench: Bench, change: Callable[[Bench], object], there: list[str], absent: list[str]
@@ -309,23 +302,14 @@ LAST = "with every check green."
 
 HUGE: dict[str, Callable[[Bench], object]] = {
     "a task of 1 MB": lambda b: setattr(b, "task", load_one(b, {"title": "t", "x": "é" * MEGA})),
-    "a task of many lines": lambda b: setattr(b, "task", load_one(b, {"title": "t", "x": ["y"] * 100_000})),
     "a title of 100 KB": lambda b: setattr(b, "task", load_one(b, {"title": "t" * 100_000})),
-    "an id of 100 KB": lambda b: setattr(b, "task", load_one(b, {"id": "i" * 100_000, "title": "t"})),
     "AGENTS.md of 1 MB": lambda b: b.paths.rulebook.write_text("Never é.\n" * (MEGA // 10)),
     "a plan of 1 MB": lambda b: b.plan.data.update(context="c" * MEGA),
-    "many rules": lambda b: b.plan.data.update({f"rule {i}": "r" * 80 for i in range(10_000)}),
     "10,000 learnings": lambda b: b.history.learned.extend(f"learned {i}: " + "l" * 80 for i in range(10_000)),
-    "a learning of 1 MB": lambda b: b.history.learned.append("l" * MEGA),
-    "10,000 things ruled out": lambda b: b.history.of(b.task).ruled_out.extend(f"not {i}" for i in range(10_000)),
     "10,000 red checks": lambda b: b.red_before.extend(f"check {i} " + "c" * 200 for i in range(10_000)),
     "a tail of 1 MB": lambda b: b.failed(failure={"name": "n", "tail": "line of it\n" * 100_000}),
-    "a tail of one line": lambda b: b.failed(failure={"name": "n", "tail": "x" * MEGA}),
     "an answer of 1 MB": lambda b: b.record("retry", answer="a" * MEGA),
     "checks of 1 MB": lambda b: setattr(b, "task", load_one(b, {"title": "t", "checks": ["echo " + "x" * MEGA]})),
-    "1,000 checks": lambda b: setattr(b, "task", load_one(b, {"title": "t", "checks": [f"check {i}" for i in range(1000)]})),
-    "3,000 red checks after it": lambda b: b.failed(failure={"name": "n", "tail": "t", "others": [f"check number {i} of the many" for i in range(3000)]}),
-    "1,000 notices": lambda b: b.failed(notices=[f"n{i}" + "p" * 300 for i in range(1000)]),
     "1,000 files put back": lambda b: b.failed(restored=[f"tests/test_{i}.py" + "p" * 300 for i in range(1000)]),
 }  # fmt: skip
 
@@ -343,38 +327,15 @@ def test_whatever_is_huge_the_prompt_stays_within_its_bound_and_nothing_else_is_
     assert prompt.rstrip().endswith(LAST)
 
 
-@pytest.mark.parametrize(("name", "note"), [
-    ("a task of 1 MB", "cut; the whole stands in prd.json"),
-    ("a plan of 1 MB", "cut; the whole stands in prd.json"),
-    ("AGENTS.md of 1 MB", "cut; read AGENTS.md for the rest"),
-    ("checks of 1 MB", "[cut here]"),
-    ("an answer of 1 MB", "[cut here]"),
-    ("10,000 learnings", "learned 9999:"),
-    ("10,000 things ruled out", "not 9999\n"),
-    ("a tail of 1 MB", "line of it\n\n```"),
-])  # fmt: skip
-def test_what_was_cut_is_said(bench: Bench, name: str, note: str) -> None:
-    HUGE[name](bench)
-    assert note in bench.prompt()
-
-
 # ---------------------------------------------------------------- templates of one's own
 
 
 @pytest.mark.parametrize(("source", "line", "said"), [
     ("one\n{% if x %}\nthree\n", 3, "endif"),
-    ("one\n\n{% nonsense %}", 3, "nonsense"),
-    ("{{ task.id", 1, "unexpected end"),
-    ("a\n{{ 1 +* 2 }}", 2, "unexpected"),
     ("a\nb\n{{ task | nofilter }}", 3, "nofilter"),
     ("one\n{{ nothing }}", 2, "'nothing' is undefined"),
     ("one\ntwo\n{{ task.nothing }}\n", 3, "nothing"),
-    ("{% for x in checks_ %}{% endfor %}", 1, "'checks_' is undefined"),
-    ("a\n{% include 'other.md' %}", 2, "loader"),
     ("a\n{{ 1 + 'a' }}", 2, "int"),
-    ("a\n\n{{ 1 / 0 }}", 3, "division"),
-    ("a\n{{ task.title.encode().nope() }}", 2, "nope"),
-    ("a\n{% for x in attempt %}{% endfor %}", 2, "int"),
 ])  # fmt: skip
 def test_an_error_in_a_template_names_file_and_line(
     bench: Bench, tmp_path: Path, source: str, line: int, said: str
@@ -398,7 +359,6 @@ def test_what_no_prompt_has_is_an_error_at_the_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("data", "said"), [
     (b"", "the rendered prompt is empty"),
-    (b" \n{# a note #}\n", "the rendered prompt is empty"),
     (b"\xff", "cannot be read: expected a file in UTF-8"),
     (None, "cannot be read: expected a file in UTF-8"),
 ])  # fmt: skip
@@ -416,9 +376,7 @@ def test_a_template_that_is_none(
 @pytest.mark.parametrize(("source", "wanted"), [
     ("{{ task.id }}: {{ task.title }}", "T-1: Do it"),
     ("feat: {{ task.title | lower }} ({{ iteration }})", "feat: do it (7)"),
-    ("two\x1b[31m\r\nlines \n\n\n- more\n", "two\n\nlines\n\n\n- more"),
     ("\n{{ task.title }}\n\n\nRefs: {{ task.id }}", "Do it\n\nRefs: T-1"),
-    ("{{ task.title * 100 }}", ("Do it" * 100)[:197] + "..."),
     ("{% if 1 %}a{% endif %}\nb", "a\n\nb"),
 ])  # fmt: skip
 def test_a_commit_message_from_a_template(source: str, wanted: str) -> None:
@@ -431,14 +389,6 @@ def test_a_commit_message_from_a_template(source: str, wanted: str) -> None:
 def test_a_commit_message_that_cannot_be_rendered_says_where(source: str) -> None:
     with pytest.raises(BadInput, match=r"^prd\.json: commit, line 1: "):
         render_message(source, {"task": {"id": "T-1"}}, "prd.json: commit")
-
-
-def test_a_template_that_becomes_a_fifo(repo: Repo) -> None:
-    mine = repo.write("../own.md", "{{ task.title }}")
-    repo.plan(own("T1"), own("T2"))
-    agent = repo.agent(f"{MAKES}\nos.unlink({str(mine)!r}); os.mkfifo({str(mine)!r})")
-    code, _, said = repo.run(agent, "--prompt", str(mine), timeout=30)
-    assert code == 2 and "expected a file" in said and repo.verdicts() == ["T1 passed"]
 
 
 def test_an_answer_stands_in_the_next_prompt(repo: Repo) -> None:
@@ -492,33 +442,6 @@ def test_a_wrong_template_is_found_before_anything_is_paid_for(
     code, _, printed = repo.run(repo.agent(MAKES))
     assert code == 2 and "nope" in printed.lower()
     assert not (repo.path / "progress.txt").exists()
-
-
-def test_the_prompt_says_whether_earlier_work_lies_there(repo: Repo) -> None:
-    repo.plan({"checks": ["false"]}, {"checks": ["test -f T2.txt"]})
-    keeps = repo.agent(
-        "(OUT / 'prompt').write_text(prompt); (OUT / 'there').write_text(f'{P(task).exists()}')\n"
-        "P(task).write_text(str(attempt)); P(f'{task}.txt').touch()"
-    )
-
-    def told(*words: str) -> tuple[bool, bool, str]:
-        repo.run(keeps, "--once", *words)
-        prompt = repo.read("../prompt")
-        return (
-            "still in the working tree" in prompt,
-            "were put aside" in prompt,
-            repo.read("../there"),
-        )
-
-    assert [told("--task", task) for task in ("T1", "T1", "T2", "T1")] == [
-        (False, False, "False"), (True, False, "True"), (False, False, "False"), (False, True, "False")
-    ]  # fmt: skip
-
-
-def test_joiners_of_a_persons_own_words_stay_in_the_prompt(repo: Repo) -> None:
-    title = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \u0915\u094d\u200d\u0937 \U0001f468\u200d\U0001f469\u200d\U0001f467 family"
-    repo.plan({"title": title, "notes": [title], "checks": ["true"]})
-    assert repo.ralph("prompt").stdout.count(title) == 4
 
 
 def test_a_rulebook_as_init_wrote_it_is_in_no_prompt(repo: Repo) -> None:

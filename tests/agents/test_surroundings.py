@@ -22,20 +22,15 @@ def given(env: dict[str, str], home: Path = HOME) -> dict[str, str]:
 
 @pytest.mark.parametrize(("value", "wanted"), [
     ("/srv/me/shop", "{place}"),
-    ("/srv/me/shop/", "{place}/"),
-    ("/srv/me/shop/src", "{place}/src"),
     ("/srv/me/shop/src:/opt/x:/srv/me/shop", "{place}/src:/opt/x:{place}"),
     # no whole component begins here
     ("-I/srv/me/shop/include", "-I/srv/me/shop/include"),
     ("--path=/srv/me/shop", "--path={place}"),
-    ("file:///srv/me/shop/a", "file:///srv/me/shop/a"),
     ("'/srv/me/shop'", "'{place}'"),
     ("/srv/me/shopping", "/srv/me/shopping"),
-    ("/srv/me/shop-old", "/srv/me/shop-old"),
     ("/srv/me/shop.bak", "/srv/me/shop.bak"),
     ("/mnt/srv/me/shop", "/mnt/srv/me/shop"),
     ("/srv/me", "/srv/me"),
-    ("", ""),
     ("a\udcffb:/srv/me/shop", "a\udcffb:{place}"),  # bytes that are no text
 ])  # fmt: skip
 def test_a_value_that_names_home_names_the_place(value: str, wanted: str) -> None:
@@ -47,21 +42,15 @@ def test_a_value_that_names_home_names_the_place(value: str, wanted: str) -> Non
 TABLE = [
     ("TMPDIR", f"{HOME}/x", f"{HOME}/x"),
     ("SSH_AUTH_SOCK", f"{HOME}/x", f"{HOME}/x"),
-    ("SSL_CERT_FILE", f"{HOME}/x", f"{HOME}/x"),
     ("CLAUDE_CONFIG_DIR", f"{HOME}/x", f"{HOME}/x"),
     ("RALPH_HANDOFF", f"{HOME}/x", f"{HOME}/x"),
     ("CARGO_TARGET_DIR", "", None),
     ("CARGO_TARGET_DIR", "/big/target", f"{PLACE}/target"),
-    ("CARGO_TARGET_DIR", "../target", f"{PLACE}/target"),
     ("CARGO_TARGET_DIR", "build", "build"),
-    ("UV_PROJECT_ENVIRONMENT", "/venvs/shop", f"{PLACE}/.venv"),
     ("UV_PROJECT_ENVIRONMENT", f"{HOME}/.venv-3.12", f"{PLACE}/.venv-3.12"),
     ("UV_LINK_MODE", "hardlink", "copy"),
     ("pnpm_config_package_import_method", "", "copy"),
-    ("CONDA_ALWAYS_COPY", "", "true"),
-    ("MAMBA_ALWAYS_COPY", "", "true"),
     ("POETRY_VIRTUALENVS_IN_PROJECT", "", "1"),
-    ("PIPENV_VENV_IN_PROJECT", "", "1"),
     ("BUN_INSTALL_CACHE_DIR", "/mine", f"{PLACE}/node_modules/.cache/bun"),
     # What a person said stands
     ("PIP_REQUIRE_VIRTUALENV", "", "1"),
@@ -104,8 +93,6 @@ def test_home_is_known_by_the_name_that_the_person_typed(tmp_path: Path) -> None
     ("path", "left"),
     [
         ("/venvs/x/bin:/usr/bin", "/usr/bin"),
-        ("/venvs/x/bin/:/usr/bin", "/usr/bin"),
-        ("/usr/bin:/venvs/x/bin", "/usr/bin"),
         ("/venvs/x/bin", os.defpath),
     ],
 )

@@ -25,7 +25,6 @@ from tests.git.support import (
     checked_out,
     head,
     in_it,
-    leave_filter,
     listing,
     on_disk,
     place_of,
@@ -67,23 +66,15 @@ SAME_SIZE = "touch -r a.txt ../then; echo b > a.txt; touch -r ../then a.txt"
 HIDDEN = "git update-index --assume-unchanged a.txt; echo new > a.txt"
 FILTER = "git config filter.x.clean 'echo EVIL'; echo '* filter=x' > .git/info/attributes; echo new > a.txt"
 DEEDS = {
-    "edited": "echo EVIL > a.txt",
     "edited, same size, times set back": SAME_SIZE,
-    "all deleted": "rm -rf * .g*",
     "the folder deleted": 'rm -rf "$PWD"',
-    "the folder moved": 'mv "$PWD" ../moved',
-    "mode": "chmod -x run.sh",
-    "new files": "mkdir -p n/e/w; touch new n/e/w/x",
     "a folder in the place of a file": "rm a.txt; mkdir -p a.txt/x",
-    "a file in the place of a folder": "rm -r src; echo EVIL > src",
     "a link in the place of a folder": "rm -r src; ln -s ../elsewhere src",
     "a FIFO that git would read": "rm .gitignore; mkfifo .gitignore src/.gitattributes",
     "a repository inside": NESTED.format("sub"),
     "a closed folder": "chmod 0 src",
-    ".git deleted": "rm -rf .git",
     ".git that leads elsewhere": "rm -rf .git; echo gitdir: /tmp > .git",
     "files hidden from the index": HIDDEN,
-    "an exclude rule": "echo '*' > .git/info/exclude; touch new",
     "a filter of its own": FILTER,
     "history rewritten": "git rm -rq src; git commit -qam x; git gc -q --prune=now",
     "a lock left": "touch $INDEX.lock",
@@ -161,18 +152,6 @@ def test_a_place_that_git_cannot_read_is_made_anew(project: Repo) -> None:
     assert snapshot(place, head(project)) == (tree_of(project), [])
 
 
-def test_a_filter_may_take_long_in_a_checkout(
-    project: Repo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As that of LFS does, which downloads files."""
-    project.write(".gitattributes", "*.big filter=slow\n")
-    project.write("a.big", "all of it\n")
-    project.commit("a large file")
-    project.git("config", "filter.slow.smudge", "sleep 1; cat")
-    monkeypatch.setattr(checkouts, "BULK", 0.5)
-    assert (checked_out(project).root / "a.big").read_text() == "all of it\n"
-
-
 def test_a_filter_that_is_not_installed_is_named(project: Repo) -> None:
     project.write(".gitattributes", "*.bin filter=lfs\n")
     project.write("a.bin", "pointer\n")
@@ -183,9 +162,7 @@ def test_a_filter_that_is_not_installed_is_named(project: Repo) -> None:
         checked_out(project)
 
 
-@pytest.mark.parametrize(
-    "name", ["made", "[id].ts", "a*?", "\\x", " of two ", "#1", "!"]
-)
+@pytest.mark.parametrize("name", ["[id].ts", "\\a*? ", "#1"])
 def test_a_reset_keeps_what_setup_made_whatever_its_name(
     project: Repo, name: str
 ) -> None:
@@ -201,8 +178,7 @@ def test_a_reset_keeps_what_setup_made_whatever_its_name(
 
 
 @pytest.mark.parametrize(("note", "made"), [
-    ('{"stamp": "x", "made": {"a": null}}', ["a"]), ('{"stamp": "x", "made": 5}', []),
-    ("[]", []), ("[" * 100_000, []), ("{", []),
+    ('{"stamp": "x", "made": {"a": null}}', ["a"]), ('{"stamp": "x", "made": 5}', []), ("[" * 100_000, []),
 ])  # fmt: skip
 def test_a_note_of_setup_is_read_whoever_wrote_it(
     repo: Repo, note: str, made: list[str]
@@ -222,27 +198,19 @@ NEW: Wanted = {"a.txt": (FILE, "new\n")}
 IN: Wanted = {"sub/inner.txt": (FILE, "inner\n")}
 WORK: dict[str, tuple[str, Wanted, str]] = {
     "edited, same size, times set back": (SAME_SIZE, {"a.txt": (FILE, "b\n")}, ""),
-    "new": ("mkdir n; echo new > n/w", {"n/w": (FILE, "new\n")}, ""),
-    "deleted": ("rm a.txt", {"a.txt": None}, ""),
     "a program": ("chmod +x a.txt", {"a.txt": (PROGRAM, "a\n")}, ""),
     "a link": ("ln -s a.txt out", {"out": (LINK, "a.txt")}, ""),
     "a file for a folder": ("rm -r src; echo new > src", {"src": (FILE, "new\n"), "src/deep/er/x.txt": None, "src/main.py": None}, ""),
     "a strange name": ("echo new > '-x :(top)*\n\"é'", {"-x :(top)*\n\"é": (FILE, "new\n")}, ""),
-    "ignored": ("mkdir build; touch x.log build/x", {}, ""),
     "ignored no more": ("echo build/ > .gitignore; echo new > x.log", {".gitignore": (FILE, "build/\n"), "x.log": (FILE, "new\n")}, ""),
     "a FIFO": ("mkfifo src/fifo", {}, "git cannot add src/fifo; it was removed"),
-    "a FIFO that git would read": ("rm .gitignore; mkfifo .gitignore", {".gitignore": None}, "git cannot add .gitignore"),
     "a repository inside": (NESTED.format("sub"), IN, "sub was a git repository of its own; its files are part of the work"),
-    "a repository named .GIT": (f"({NESTED.format('sub')}); mv sub/.git sub/.GIT", IN, "sub was a git repository"),
     "a repository in an ignored folder": (f"mkdir build; {NESTED.format('build/sub')}", {}, ""),
     "a closed folder": ("mkdir n; echo new > n/x; chmod 0 n", {"n/x": (FILE, "new\n")}, ""),
     "hidden from the index": (HIDDEN, NEW, ""),
     "hidden by its own exclude rules": ("echo '*' > .git/info/exclude; echo new > a.txt", NEW, ""),
     "a filter of its own": (FILTER, NEW, ""),
-    "committed": ("echo new > a.txt; git commit -qam mine", NEW, ""),
     "stashed": ("echo new > a.txt; git stash -q", {}, ""),
-    "another branch": ("git switch -qc other; echo new > a.txt", NEW, ""),
-    "its .git deleted": ("rm -rf .git; echo new > a.txt", NEW, ""),
     "objects pruned": ("echo new > a.txt; git add -A; rm -rf .git/objects", NEW, ""),
 }  # fmt: skip
 
@@ -290,16 +258,6 @@ def test_copies_of_the_plan_are_read_and_are_no_part_of_the_work(project: Repo) 
     assert changed(project, tree) == ["new.txt"]
     assert project.read("prd.json") == '{"newer": 1}'
     assert (project.outside / "theirs").read_text() == "theirs"
-
-
-def test_a_copy_of_the_plan_behind_a_link_keeps_no_work_out(project: Repo) -> None:
-    project.write("plans/prd.json", "{}")
-    place = checked_out(project, "plans/prd.json")
-    (place.root / "plans").symlink_to("src")
-    write(place, "new.txt")
-    tree, said = snapshot(place, head(project))
-    assert changed(project, tree) == ["new.txt", "plans"]
-    assert said == []
 
 
 def test_a_person_s_settings_are_read_once_and_what_tools_leave_is_no_work(
@@ -395,19 +353,14 @@ def test_changes_name_the_files_and_count_the_lines(repo: Repo) -> None:
 
 # protect, allow, the work, what is put back, what is new and stays.
 EDITS: dict[str, tuple[list[str], list[str], str, list[str], list[str]]] = {
-    "nothing protected": ([], [], "echo x > tests/a.py", [], []),
     "an existing file": (["tests/**"], [], "echo x > tests/a.py; echo y > a.txt", ["tests/a.py"], []),
-    "its mode": (["tests/**"], [], "chmod +x tests/a.py", ["tests/a.py"], []),
-    "a deleted file": (["tests/**"], [], "rm tests/a.py", ["tests/a.py"], []),
     "a file that became a folder": (["tests/**"], [], "rm tests/a.py; mkdir tests/a.py; touch tests/a.py/x", ["tests/a.py"], ["tests/a.py/x"]),
     "a folder that became a file": (["tests/**"], [], "rm -r tests; touch tests", ["tests/a.py", "tests/deep/b.py"], []),
     "a new file": (["tests/**"], [], "touch tests/new.py", [], ["tests/new.py"]),
     "a new file with a plain name": (["conftest.py"], [], "touch src/conftest.py", ["src/conftest.py"], []),
     "a new file whose path is a pattern": (["/.cargo/config.toml"], [], "mkdir .cargo; cd .cargo; touch config.toml audit.toml", [".cargo/config.toml"], []),
     "lifted for one": (["tests/**"], ["tests/a.py"], "echo x > tests/a.py; echo x > tests/deep/b.py", ["tests/deep/b.py"], []),
-    "a plain name, lifted": (["conftest.py"], ["conftest.py"], "touch conftest.py", [], []),
     "a state file": ([], ["prd.json"], "echo x > prd.json; echo x > progress.txt", ["prd.json", "progress.txt"], []),
-    "a state file elsewhere": ([], [], "echo x > src/prd.json", [], []),
 }  # fmt: skip
 
 
@@ -442,7 +395,6 @@ BLIND: dict[str, tuple[str, str, str, bool]] = {
     "another form": (f"{CAFE}.py", "", "cafe\u0301.py", True),
     "one of ralph's own": ("", "", "PRD.json", True),
     "lifted": ("conftest.py", "CONFTEST.py", "Conftest.py", False),
-    "another file": ("conftest.py", "", "conftest.pyi", False),
 }
 
 
@@ -492,7 +444,6 @@ SUBMODULES = {
     "edited": ("echo EVIL > vendor/lib/lib.txt", IN_LIB),
     "a link": ("rm -r vendor; ln -s HOME/vendor vendor", IN_LIB),
     "moved": ("sed -i s,vendor/lib,elsewhere, .gitmodules", WHERE),
-    "unknown": ("rm .gitmodules", WHERE),
 }
 
 
@@ -524,24 +475,6 @@ def test_a_submodule_without_its_commit_at_home_is_said(modular: Repo) -> None:
     modular.git("commit", "-qm", "pulled")
     with pytest.raises(BadInput, match="vendor/lib has no commit 111111111111 here"):
         place_of(modular).reset(head(modular))
-
-
-def test_no_filter_runs_in_an_ignored_repository_that_the_index_has(
-    project: Repo,
-) -> None:
-    link = f"160000,{head(project)},vendor/sub"
-    project.git("update-index", "--add", "--cacheinfo", link)
-    project.git("commit", "-qm", "a repository without .gitmodules")
-    place, ran = place_of(project), project.outside / "ran"
-    place.reset(head(project))
-    write(place, ".gitignore", "vendor/\n")
-    inside = place.root / "vendor/sub"
-    project.git("clone", "-q", str(project.path), str(inside))
-    project.git("-C", str(inside), "checkout", "-q", "HEAD~1")
-    leave_filter(inside, "a.txt", ran)
-    tree, _ = taken(place, Start("x", tree_of(project), tree_of(project)))
-    assert changed(project, tree) == [".gitignore"]
-    assert not ran.exists()
 
 
 def test_a_sparse_home_has_whole_places_and_all_work_counts(project: Repo) -> None:
@@ -647,19 +580,14 @@ def test_origin_is_home_s_and_cannot_be_pushed_to(project: Repo, url: str) -> No
     assert project.git("-C", str(outer), "rev-parse", "main").strip() == head(project)
 
 
-@pytest.mark.parametrize("where", ["the environment", "a person's settings"])
 def test_an_agent_commits_under_the_person_s_name(
-    project: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
+    project: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("user.name", "user.email"):
         project.git("config", "--unset", name)
-    if where == "the environment":
-        for who in ("AUTHOR", "COMMITTER"):
-            monkeypatch.setenv(f"GIT_{who}_NAME", 'Zo\u00eb "Z" O\'Neill')
-            monkeypatch.setenv(f"GIT_{who}_EMAIL", "zoe@example.invalid")
-    else:
-        settings = '[user]\n\tname = "Zo\u00eb \\"Z\\" O\'Neill"\n\temail = zoe@example.invalid\n'
-        (tmp_path / "gitconfig").write_text(settings)
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", 'Zo\u00eb "Z" O\'Neill')
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "zoe@example.invalid")
     place = checked_out(project)
     in_it(place, "git", "commit", "-q", "--allow-empty", "-m", "x")
     who = in_it(place, "git", "log", "-1", "--format=%an <%ae>, %cn <%ce>").strip()

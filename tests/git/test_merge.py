@@ -58,15 +58,11 @@ def without(*names: str) -> Files:
 
 @pytest.mark.parametrize(("tip", "work", "marked", "kept", "stands"), [
     # beside each other
-    ({**BASE, "new": "a\n"}, {**BASE, "other": "b\n"}, [], [], {"new": "a\n", "other": "b\n"}),
     ({**BASE, "text": "0\n2\n3\n4\n5\n6\n7\n8\n"}, {**BASE, "text": "1\n2\n3\n4\n5\n6\n7\n9\n"}, [], [],
      {"text": "0\n2\n3\n4\n5\n6\n7\n9\n"}),
     # the same lines
     ({**BASE, "text": "tip\n"}, {**BASE, "text": "work\n"}, ["text"], [], {"text": "<<<<<<< {tip}\ntip\n=======\nwork\n>>>>>>> {work}\n"}),
-    ({**BASE, "new": "tip\n"}, {**BASE, "new": "work\n"}, ["new"], [], {"new": "<<<<<<< {tip}\ntip\n=======\nwork\n>>>>>>> {work}\n"}),
     # what a tool writes as a whole
-    ({**BASE, "uv.lock": "tip\n"}, {**BASE, "uv.lock": "work\n"}, [], ["uv.lock"], {"uv.lock": "tip\n"}),
-    ({**BASE, "web/yarn.lock": "tip\n"}, {**BASE, "web/yarn.lock": "work\n"}, [], ["web/yarn.lock"], {"web/yarn.lock": "tip\n"}),
     ({**BASE, "text": "tip\n", "uv.lock": "tip\n"}, {**BASE, "text": "work\n", "uv.lock": "work\n", "more": "w\n"},
      ["text"], ["uv.lock"], {"uv.lock": "tip\n", "more": "w\n"}),
     # what has no lines to mark
@@ -79,16 +75,10 @@ def without(*names: str) -> Files:
     # what is no file
     ({**BASE, "sub": "2" * 40}, {**BASE, "sub": "3" * 40}, [], ["sub"], {"sub": "2" * 40}),
     ({**BASE, "link": "->tip"}, {**BASE, "link": "->work"}, [], ["link"], {"link": "->tip"}),
-    ({**BASE, "link": "->tip"}, {**without("link"), "link/a": "work\n"}, [], ["link"], {"link": "->tip", "link/a": None}),
-    ({**BASE, "link": "->tip"}, {**BASE, "link": "work\n"}, [], ["link"], {"link": "->tip"}),
-    ({**BASE, "link": "tip\n"}, {**BASE, "link": "->work"}, [], ["link"], {"link": "tip\n"}),
-    ({**BASE, "sub": "2" * 40}, without("sub"), [], ["sub"], {"sub": "2" * 40}),
     # renamed on one side, and on both
     ({**without("text"), "moved": LINES}, {**BASE, "text": LINES + "work\n"}, [], [], {"moved": LINES + "work\n", "text": None}),
     ({**without("text"), "moved": LINES + "tip\n"}, {**BASE, "text": LINES + "work\n"}, ["moved"], [],
      {"moved": LINES + "<<<<<<< {tip}:moved\ntip\n=======\nwork\n>>>>>>> {work}:text\n", "text": None}),
-    ({**without("text"), "ours": LINES}, {**without("text"), "theirs": LINES}, [], ["ours", "text", "theirs"],
-     {"ours": LINES, "text": None, "theirs": None}),
     # a name with a line feed
     ({**BASE, "a\nb": "tip\n"}, {**BASE, "a\nb": "work\n"}, ["a\nb"], [], {"a\nb": "<<<<<<< {tip}\ntip\n=======\nwork\n>>>>>>> {work}\n"}),
 ])  # fmt: skip

@@ -38,27 +38,20 @@ CI = {".github/workflows/ci.yml"}
 PROTECTED: dict[str, set[str]] = {
     "tests/**": TESTS,
     "./tests/**": TESTS,
-    " tests/**\r\n": TESTS,
     "/tests/": TESTS,
-    "./tests": TESTS,
     "tests/*": TESTS,
     "tests": DEEP,
-    "tests/": DEEP,
     "**/tests/**": DEEP,
     "conftest.py": CONFTEST,
     "./conftest.py": {"conftest.py"},
-    "/conftest.py": {"conftest.py"},
     "tests/conftest.py": {"tests/conftest.py"},
     "test_*.py": DEEP - {"tests/conftest.py"},
     "tests/**/test_[bc].py": {"tests/unit/test_b.py", "tests/unit/deep/test_c.py"},
     "tests/**/test_[!a-b].py": {"tests/unit/deep/test_c.py"},
     "*.test.*": {"src/app.test.js"},
-    ".github": CI,
     ".github/**": CI,
     "a b/**": {"a b/c d.txt"},
-    "src/\\[id].js": {"src/[id].js"},
     "app/[[]slug]/**": {"app/[slug]/page.js"},
-    "-x": {"-x"},
     "\\#a": {"#a"},
     "é*/ü.txt": {"été/ü.txt"},
     "odd[,]v": {"odd,v"},
@@ -69,14 +62,11 @@ PROTECTED: dict[str, set[str]] = {
 SOMEWHERE = 'a path from the top folder of the repository, such as "tests/**"'
 REFUSED = {
     "": "it names no file",
-    "./": "it names no file",
     "tests/{unit,e2e}/**": "braces are not read; expected one pattern for each",
     "@(unit|e2e)/**": "braces are not read",
     "tests/**,conftest.py": "it holds several patterns",
-    "tests/**\nconftest.py": "it holds several patterns",
     "tests\\unit\\**": "folders are divided by /",
     "/Users/me/shop/tests/**": "it names a place on one machine",
-    "C:/shop/tests": "it names a place on one machine",
     "$PWD/tests/**": "it names a place on one machine",
     "../tests/**": "it has a part . or ..",
     "!tests/new.py": "for exceptions, use a task's `allow`",
@@ -110,15 +100,6 @@ def test_a_pattern_that_would_protect_nothing_is_refused(pattern: str) -> None:
         normal(pattern, "prd.json: protect[0]")
     assert str(refused.value).startswith("prd.json: protect[0]: ")
     assert REFUSED[pattern] in str(refused.value)
-
-
-def test_a_range_that_runs_backwards_is_said() -> None:
-    with pytest.raises(BadInput, match="a pattern cannot be read: bad character range"):
-        matching(["[z-a]"], NAMES)
-
-
-def test_no_pattern_matches_nothing() -> None:
-    assert matching([], NAMES) == set()
 
 
 def test_only_a_bare_file_name_is_plain() -> None:

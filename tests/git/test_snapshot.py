@@ -116,15 +116,6 @@ def test_an_edit_of_the_same_size_in_the_same_second_is_work(repo: Repo) -> None
     assert len(changed(repo, taken(place, start)[0])) == 20
 
 
-def test_what_setup_made_is_not_written_into_the_person_s_repository(
-    repo: Repo,
-) -> None:
-    place, start = begun(repo, setup="mkdir -p gen; echo made > gen/a")
-    assert start.snapshot == start.tree
-    hide(place, [])
-    assert changed(repo, snapshot(place, start.tree)[0]) == ["gen/a"]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="the file system knows one case")
 def test_a_file_that_is_renamed_in_case_alone_is_not_lost(repo: Repo) -> None:
     # as a repository has it that came from another machine

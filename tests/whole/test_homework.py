@@ -3,7 +3,6 @@ disturbed."""
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from typing import Any
@@ -15,17 +14,7 @@ from tests.scripts import MAKES, NEVER_STUCK, own
 
 CHECK = "PYTHONPATH=. python3 -B tests/check_{}.py"
 WORK = "P(f'{task}.py').write_text('price = 3\\n')"
-NO = json.dumps(
-    {
-        "criteria": [
-            {
-                "criterion": "the price is 3",
-                "met": False,
-                "reason": "T1.py:1 returns nothing",
-            }
-        ]
-    }
-)
+NO = '{"criteria": [{"criterion": "the price is 3", "met": false, "reason": "T1.py:1 returns nothing"}]}'
 YES = NO.replace("false", "true")
 
 
@@ -179,16 +168,6 @@ LIES = {
 }
 
 
-def test_no_claim_makes_a_task_pass_that_its_own_check_denies(repo: Repo) -> None:
-    """One attempt a lie, again and again at the same task."""
-    repo.plan(own("T1"), limits={"attempts": len(LIES) + 1}, checks=["test -f a.txt"])
-    before = repo.read("prd.json")
-    lies = repo.agent(f"exec({list(LIES.values())!r}[attempt - 1])")
-    code, summary, _ = repo.run(lies, "--max-iterations", str(len(LIES)))
-    assert (code, summary["passed"], repo.read("prd.json")) == (3, 0, before)
-    assert repo.verdicts() == ["T1 failed"] * len(LIES)
-
-
 def test_no_claim_makes_a_task_pass_by_checks_that_are_green_anyway(repo: Repo) -> None:
     """A task a lie, behind one that is worked."""
     repo.plan(
@@ -249,23 +228,6 @@ def test_a_plan_that_is_tracked_is_in_no_commit_of_ralphs(repo: Repo) -> None:
         )
 
 
-def test_a_plan_that_is_a_link_is_not_the_work_s_to_change(repo: Repo) -> None:
-    repo.plan(
-        {"checks": ["test -f T1.txt"]}, {"checks": ["false"]}, limits={"attempts": 1}
-    )
-    (repo.path / "plans").mkdir()
-    (repo.path / "prd.json").rename(repo.path / "plans/p.json")
-    (repo.path / "prd.json").symlink_to("plans/p.json")
-    repo.commit("plan")
-    repo.git("branch", "ralph/p")
-    claim = """P('T1.txt').touch(); P('plans/p.json').write_text(P('prd.json').read_text().replace("false,", "true,"))"""
-    code, summary, printed = repo.run(repo.agent(claim), "--max-iterations", "1")
-    assert (code, summary["passed"]) == (3, 1), printed
-    assert repo.git("show", "--format=", "--name-only", "ralph/p") == "T1.txt\n"
-    assert repo.passed() == ["T1"]
-    assert "restored: plans/p.json (a copy; what is" in repo.read("progress.txt")
-
-
 def test_a_judge_that_the_plan_names_by_a_path_is_not_the_one_that_the_agent_left(
     repo: Repo,
 ) -> None:
@@ -301,18 +263,12 @@ def test_what_was_ignored_is_not_committed_by_an_agent_that_edits_gitignore(
     assert repo.read(".env") == "KEY=1\n"
 
 
-@pytest.mark.parametrize(
-    "move",
-    [
-        "git reset -q --hard {0}",
-        "git reset -q --hard {0}; git commit -q --allow-empty -m mine",
-    ],
-)
-def test_the_files_of_another_commit_are_no_work(repo: Repo, move: str) -> None:
+def test_the_files_of_another_commit_are_no_work(repo: Repo) -> None:
     """The agent begins T2 by going back to where T1 was not there: its own files count,
     and T1 is checked."""
     repo.plan(own("T1"), own("T2"), checks=["test -f a.txt"])
-    move = move.format(repo.git("rev-parse", "main").strip())
+    main = repo.git("rev-parse", "main").strip()
+    move = f"git reset -q --hard {main}; git commit -q --allow-empty -m mine"
     agent = repo.agent(f"if task == 'T2' and attempt == 1: sh('{move}')\n" + MAKES)
     code, _, printed = repo.run(agent)
     assert (code, repo.passed()) == (0, ["T1", "T2"]), printed

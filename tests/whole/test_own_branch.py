@@ -4,7 +4,6 @@ and marks follow from it."""
 from __future__ import annotations
 
 import itertools
-import json
 import subprocess
 from collections.abc import Callable
 
@@ -180,63 +179,4 @@ def test_what_was_green_before_somebody_moved_the_branch_must_be_green_again(
     assert (
         repo.commits() == ["T1: task 1", "person"]
         and len(repo.read("../looks").split()) > 2
-    )
-
-
-def test_a_branch_with_an_equals_sign_in_its_name_lands(repo: Repo) -> None:
-    repo.plan(own("T1"), branchName="ralph/a=b")
-    code, _, said = repo.run(repo.agent(MAKES))
-    assert (code, repo.passed(), repo.has_landed("T1.txt", "ralph/a=b")) == (
-        0,
-        ["T1"],
-        True,
-    ), said
-
-
-# ---------------------------------------------------------------- marks that got lost
-
-
-def test_a_pass_that_an_old_buffer_takes_back_at_night_is_marked_again(
-    repo: Repo,
-) -> None:
-    repo.plan(own("T1"), own("T2"), own("T3"))
-    home = str(repo.path / "prd.json")
-    deed = f"old = P({home!r}).read_text().replace('true', 'false')\nif task == 'T2': P({home!r}).write_text(old)"
-    code, _, said = repo.run(repo.agent(f"{COUNTS}\n{deed}"))
-    assert (code, repo.passed(), repo.read("../ran")) == (
-        0,
-        ["T1", "T2", "T3"],
-        "T1 T2 T3 ",
-    ), said
-
-
-# ---------------------------------------------------------------- a branch that moves
-
-
-def test_a_branch_that_was_squashed_into_main_begins_again_there_and_its_commits_stay(
-    repo: Repo,
-) -> None:
-    repo.plan(own("T1"))
-    agent = repo.agent(COUNTS)
-    assert repo.run(agent)[0] == 0
-    work = tip(repo)
-    sh(
-        repo,
-        "git merge -q --squash ralph/p; git commit -qm squashed; echo later > a.txt; git commit -qam later",
-    )
-    assert repo.ralph("add", "T2", "--check", "grep -q good T2.txt").returncode == 0
-    (added,) = [
-        task["id"]
-        for task in json.loads(repo.read("prd.json"))["userStories"]
-        if task["id"] != "T1"
-    ]
-    repo.write("prd.json", repo.read("prd.json").replace("T2.txt", f"{added}.txt"))
-    code, _, said = repo.run(agent)
-    assert (code, repo.read("../ran").split()) == (0, ["T1", added]), said
-    assert tip(repo, "ralph/p^") == tip(repo, "main")
-    assert (
-        work
-        in repo.git(
-            "for-each-ref", "--format=%(objectname)", "refs/ralph/parked"
-        ).split()
     )

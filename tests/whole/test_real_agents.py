@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -27,7 +26,6 @@ import pytest
 from _ralph.agents import stream
 from _ralph.model import HANDOFF
 from tests import install_agents
-from tests.commands.test_plan import GOOD
 from tests.conftest import ROOT, Repo
 from tests.model_server import (
     Fail,
@@ -38,8 +36,6 @@ from tests.model_server import (
     Say,
     Step,
     Write,
-    results_in,
-    tools_of,
 )
 from tests.test_bwrap import changed
 
@@ -62,151 +58,96 @@ PLAN = """{
 }
 """
 CHECK = ("--check", "test -f hello.txt", "--starts-red")
-PRICES = {"input": 2.5, "output": 10}
-"""Dollars for a million tokens, for the agents that are told prices by their
-settings."""
 
 
 # ---------------------------------------------------------------- the agents
 
 
-@dataclass(frozen=True)
-class Cli:
-    """How one agent is pointed at the model: `settings` writes its files below HOME and
-    returns its environment, given HOME and the model's address; `dollars` is whether it
-    reports them."""
-
-    command: str
-    settings: Callable[[Path, str], dict[str, str]]
-    dollars: bool = True
-
-
-def claude(home: Path, url: str) -> dict[str, str]:
-    return {
-        "ANTHROPIC_BASE_URL": url,
-        "ANTHROPIC_API_KEY": "sk-test",
-        "IS_SANDBOX": "1",
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "DISABLE_AUTOUPDATER": "1",
-        "DISABLE_TELEMETRY": "1",
-    }
-
-
-def codex(home: Path, url: str) -> dict[str, str]:
-    lines = [
-        'model = "gpt-5"',
-        'model_provider = "scripted"',
-        "check_for_update_on_startup = false",
-        "[analytics]",
-        "enabled = false",
-        "[model_providers.scripted]",
-        'name = "scripted"',
-        f'base_url = "{url}/v1"',
-        'env_key = "SCRIPTED_KEY"',
-        'wire_api = "responses"',
-    ]
-    write(home / ".codex/config.toml", "\n".join(lines))
-    temporary = (
-        home.parent / "tmp"
-    )  # its sandbox is not set up from a HOME below the temporary folder
-    temporary.mkdir()
-    return {"SCRIPTED_KEY": "sk-test", "TMPDIR": str(temporary)}
-
-
-def gemini(home: Path, url: str) -> dict[str, str]:
-    settings = {
-        "security": {"auth": {"selectedType": "gemini-api-key"}},
-        "privacy": {"usageStatisticsEnabled": False},
-        "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
-    }
-    write(home / ".gemini/settings.json", json.dumps(settings))
-    return {
-        "GEMINI_API_KEY": "sk-test",
-        "GOOGLE_GEMINI_BASE_URL": url,
-        "GEMINI_CLI_TRUST_WORKSPACE": "true",
-    }
+CODEX = """
+model = "gpt-5"
+model_provider = "scripted"
+check_for_update_on_startup = false
+[analytics]
+enabled = false
+[model_providers.scripted]
+name = "scripted"
+base_url = "{URL}/v1"
+env_key = "SCRIPTED_KEY"
+wire_api = "responses"
+"""
+GEMINI = """{
+  "security": {"auth": {"selectedType": "gemini-api-key"}},
+  "privacy": {"usageStatisticsEnabled": false},
+  "general": {"enableAutoUpdate": false, "enableAutoUpdateNotification": false}
+}"""
+OPENCODE = """{
+  "model": "scripted/gpt-4o", "small_model": "scripted/gpt-4o", "autoupdate": false, "share": "disabled",
+  "permission": {"edit": "allow", "bash": "allow", "webfetch": "deny"},
+  "provider": {"scripted": {
+    "npm": "@ai-sdk/openai-compatible", "name": "scripted",
+    "options": {"baseURL": "{URL}/v1", "apiKey": "sk-test"},
+    "models": {"gpt-4o": {
+      "name": "gpt-4o", "limit": {"context": 128000, "output": 16000}, "cost": {"input": 2.5, "output": 10}
+    }}
+  }}
+}"""
+PI = """{"providers": {"scripted": {
+  "baseUrl": "{URL}/v1", "api": "openai-completions", "apiKey": "sk-test",
+  "models": [{
+    "id": "gpt-4o", "name": "gpt-4o", "reasoning": false, "input": ["text"],
+    "contextWindow": 128000, "maxTokens": 16000,
+    "cost": {"input": 2.5, "output": 10, "cacheRead": 1.25, "cacheWrite": 0}
+  }]
+}}}"""
+"""Two are told prices by their settings, in dollars for a million tokens."""
+ENV = {
+    "claude": "ANTHROPIC_BASE_URL={URL} ANTHROPIC_API_KEY=sk-test IS_SANDBOX=1 DISABLE_AUTOUPDATER=1 "
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 DISABLE_TELEMETRY=1",
+    "codex": "SCRIPTED_KEY=sk-test TMPDIR=HERE",
+    "gemini": "GEMINI_API_KEY=sk-test GOOGLE_GEMINI_BASE_URL={URL} GEMINI_CLI_TRUST_WORKSPACE=true",
+    "opencode": "OPENCODE_DISABLE_AUTOUPDATE=1 OPENCODE_DISABLE_MODELS_FETCH=1 "
+    "OPENCODE_DISABLE_LSP_DOWNLOAD=1 OPENCODE_DISABLE_DEFAULT_PLUGINS=1",
+    "pi": "PI_SKIP_VERSION_CHECK=1 PI_OFFLINE=1 PI_TELEMETRY=0",
+    "aider": "OPENAI_API_KEY=sk-test OPENAI_API_BASE={URL}/v1 LITELLM_LOCAL_MODEL_COST_MAP=True",
+}
+FILES = {
+    "codex": (".codex/config.toml", CODEX),
+    "gemini": (".gemini/settings.json", GEMINI),
+    "pi": (".pi/agent/models.json", PI),
+}
 
 
-def opencode(home: Path, url: str) -> dict[str, str]:
-    model = {
-        "name": "gpt-4o",
-        "limit": {"context": 128_000, "output": 16_000},
-        "cost": PRICES,
-    }
-    provider = {
-        "npm": "@ai-sdk/openai-compatible",
-        "name": "scripted",
-        "options": {"baseURL": f"{url}/v1", "apiKey": "sk-test"},
-        "models": {"gpt-4o": model},
-    }
-    config = {
-        "model": "scripted/gpt-4o",
-        "small_model": "scripted/gpt-4o",
-        "autoupdate": False,
-        "share": "disabled",
-        "permission": {"edit": "allow", "bash": "allow", "webfetch": "deny"},
-        "provider": {"scripted": provider},
-    }
-    return {
-        "OPENCODE_CONFIG_CONTENT": json.dumps(config),
-        "OPENCODE_DISABLE_AUTOUPDATE": "1",
-        "OPENCODE_DISABLE_MODELS_FETCH": "1",
-        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-        "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
-    }
-
-
-def pi(home: Path, url: str) -> dict[str, str]:
-    model = {
-        "id": "gpt-4o",
-        "name": "gpt-4o",
-        "reasoning": False,
-        "input": ["text"],
-        "contextWindow": 128_000,
-        "maxTokens": 16_000,
-        "cost": {**PRICES, "cacheRead": 1.25, "cacheWrite": 0},
-    }
-    provider = {
-        "baseUrl": f"{url}/v1",
-        "api": "openai-completions",
-        "apiKey": "sk-test",
-        "models": [model],
-    }
-    write(
-        home / ".pi/agent/models.json",
-        json.dumps({"providers": {"scripted": provider}}),
-    )
-    return {"PI_SKIP_VERSION_CHECK": "1", "PI_OFFLINE": "1", "PI_TELEMETRY": "0"}
-
-
-def aider(home: Path, url: str) -> dict[str, str]:
-    # It fetches a list of prices at every start, unless it has one of less than 24
-    # hours.
-    prices = (
-        "lib/python3*/site-packages/litellm/model_prices_and_context_window_backup.json"
-    )
-    source = next(install_agents.folder("aider").glob(prices))
-    write(
-        home / ".aider/caches/model_prices_and_context_window.json",
-        source.read_text("utf-8"),
-    )
-    return {
-        "OPENAI_API_KEY": "sk-test",
-        "OPENAI_API_BASE": f"{url}/v1",
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-    }
+def settings(name: str, home: Path, url: str) -> dict[str, str]:
+    """Points an agent at the model: writes its files below HOME; its environment."""
+    if name in FILES:
+        file, content = FILES[name]
+        write(home / file, content.replace("{URL}", url))
+    words = ENV[name].replace("{URL}", url)
+    if name == "codex":  # its sandbox is not set up from a HOME below TMPDIR
+        (home.parent / "tmp").mkdir(exist_ok=True)
+        words = words.replace("HERE", str(home.parent / "tmp"))
+    env = dict(word.split("=", 1) for word in words.split())
+    if name == "opencode":
+        env["OPENCODE_CONFIG_CONTENT"] = OPENCODE.replace("{URL}", url)
+    if name == "aider":
+        # It fetches a list of prices at every start, unless it has one of today
+        prices = "model_prices_and_context_window"
+        there = f"lib/python3*/site-packages/litellm/{prices}_backup.json"
+        source = next(install_agents.folder("aider").glob(there))
+        write(home / f".aider/caches/{prices}.json", source.read_text("utf-8"))
+    return env
 
 
 CLIS = {
-    "claude": Cli("claude", claude),
-    "codex": Cli("codex", codex, dollars=False),
-    "gemini": Cli("gemini -m gemini-2.5-pro", gemini, dollars=False),
-    "opencode": Cli("opencode", opencode),
-    "pi": Cli("pi --provider scripted --model gpt-4o", pi),
-    "aider": Cli(
-        "aider --model openai/gpt-4o --edit-format diff --map-tokens 0", aider
-    ),
+    "claude": "claude",
+    "codex": "codex",
+    "gemini": "gemini -m gemini-2.5-pro",
+    "opencode": "opencode",
+    "pi": "pi --provider scripted --model gpt-4o",
+    "aider": "aider --model openai/gpt-4o --edit-format diff --map-tokens 0",
 }
+DOLLARS = ("claude", "opencode", "pi", "aider")
+"""Those that report dollars."""
 
 
 def write(path: Path, content: str) -> None:
@@ -262,10 +203,10 @@ def run(repo: Repo) -> Iterator[Runner]:
                 if not install_agents.is_installed(one):
                     pytest.skip(f"{one} is not installed: make test-agents")
                 repo.env["PATH"] = f"{install_agents.programs(one)}:{repo.env['PATH']}"
-                repo.env |= CLIS[one].settings(home, model.url)
+                repo.env |= settings(one, home, model.url)
             repo.env |= env
             begun = time.monotonic()
-            agent = f"{CLIS[name].command} {more}"
+            agent = f"{CLIS[name]} {more}"
             code, summary, printed = repo.run(agent, *CHECK, *words, timeout=180)
             ran.append(
                 Night(repo, model, code, summary, printed, time.monotonic() - begun)
@@ -346,7 +287,7 @@ def test_a_task_passes(name: str, repo: Repo, run: Runner) -> None:
     assert (
         night.summary["tokens"]["input"] > 0 and night.summary["tokens"]["output"] > 0
     )
-    if CLIS[name].dollars:
+    if name in DOLLARS:
         assert night.summary["usd"] > 0
         assert night.verdict["usd"] == pytest.approx(night.summary["usd"])
 
@@ -474,15 +415,6 @@ NO_KEY = {
 
 
 @every_agent
-def test_without_a_login_the_run_ends_within_seconds(
-    name: str, repo: Repo, run: Runner
-) -> None:
-    night = run(name, [Fail(401)], "--full-permissions", **NO_KEY[name])
-    assert (night.code, night.verdict["verdict"]) == (5, "unavailable"), night.printed
-    assert night.seconds < 60
-
-
-@every_agent
 def test_no_such_model_and_a_wrong_address_end_the_run(
     name: str, repo: Repo, run: Runner
 ) -> None:
@@ -510,7 +442,7 @@ def test_that_the_provider_does_not_answer_is_shown(
         name, [Fail(503)], "--full-permissions", "--once", "--agent-timeout", limit
     )
     assert (night.code, night.verdict["verdict"]) == (75, "limited"), night.printed
-    assert "  the provider does not answer, " in night.printed
+    assert "the provider does not answer, " in night.printed
 
 
 SUBSCRIPTION = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-test"}
@@ -520,15 +452,15 @@ def probe(name: str, repo: Repo, step: Step, **env: str) -> str:
     """The last finding of `ralph doctor --probe`."""
     if not install_agents.is_installed(name):
         pytest.skip(f"{name} is not installed: make test-agents")
-    cli, home = CLIS[name], repo.outside / "home"
-    repo.plan({"checks": ["true"]})
+    home = repo.outside / "home"
     with ModelServer([step]) as model:
-        given = {"NO_COLOR": "1", **cli.settings(home, model.url), **env}
-        before = shlex.join(["env", *(f"{key}={given[key]}" for key in given)])
+        given = {"NO_COLOR": "1", **settings(name, home, model.url), **env}
+        repo.plan(
+            {"checks": ["true"]}, agents={name: {"like": name, "env": given}}
+        )  # as cron has no such variables
         path = f"{install_agents.programs(name)}:{repo.env['PATH']}"
-        words = ("doctor", "-v", "--full-permissions", "--probe")
-        agent = ("--agent", f"{before} {cli.command}")
-        done = repo.ralph(*words, *agent, timeout=180, PATH=path, HOME=str(home))
+        words = ("doctor", "-v", "--full-permissions", "--probe", "--agent")
+        done = repo.ralph(*words, CLIS[name], timeout=180, PATH=path, HOME=str(home))
     assert repo.alive() == [] and repo.git("status", "--porcelain") == "?? prd.json\n"
     return next(
         line for line in done.stdout.splitlines() if ", as cron starts it" in line
@@ -541,14 +473,14 @@ def test_doctor_probes_it(name: str, repo: Repo) -> None:
     assert said.startswith("ok ") and re.search(r"\$\d|[1-9][\d.]*k tokens$", said), (
         said
     )
-    assert (" $0." in said) == CLIS[name].dollars
+    assert (" $0." in said) == (name in DOLLARS)
 
 
 @every_agent
 def test_it_plans(name: str, repo: Repo) -> None:
     if not install_agents.is_installed(name):
         pytest.skip(f"{name} is not installed: make test-agents")
-    cli, home = CLIS[name], repo.outside / "home"
+    home = repo.outside / "home"
     task = {
         "id": "US-001",
         "title": "greet",
@@ -562,23 +494,17 @@ def test_it_plans(name: str, repo: Repo) -> None:
         env = {
             "HOME": str(home),
             "NO_COLOR": "1",
-            **cli.settings(home, model.url),
+            **settings(name, home, model.url),
             "PATH": path,
         }
         done = repo.ralph(
-            "plan", "../brief.md", "--planner", cli.command, timeout=180, **env
+            "plan", "../brief.md", "--planner", CLIS[name], timeout=180, **env
         )
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(repo.read("prd.json"))["userStories"] == [
         {**task, "passes": False}
     ]
     assert repo.read("a.txt") == "a\n" and repo.alive() == []
-
-
-@pytest.mark.parametrize("name", ["claude", "codex", "aider"])
-def test_doctor_finds_a_refused_key(name: str, repo: Repo) -> None:
-    said = probe(name, repo, Fail(401))
-    assert said.startswith("error ") and "log it in as this user" in said, said
 
 
 @every_agent
@@ -589,7 +515,8 @@ def test_doctor_finds_that_nobody_is_logged_in(name: str, repo: Repo) -> None:
 
 @pytest.mark.parametrize("name", ["claude", "codex", "gemini"])
 def test_doctor_finds_a_limit(name: str, repo: Repo) -> None:
-    said = probe(name, repo, limit_of(name), **SUBSCRIPTION if name == "claude" else {})
+    env = SUBSCRIPTION if name == "claude" else {}
+    said = probe(name, repo, limit_of(name), **env)
     assert said.startswith("warning ") and "; a run waits until then" in said, said
 
 
@@ -636,18 +563,6 @@ def test_what_it_leaves_running_is_ended(name: str, repo: Repo, run: Runner) -> 
 # ---------------------------------------------------------------- Claude Code and Codex
 
 
-def test_a_ladder_goes_from_claude_to_codex(repo: Repo, run: Runner) -> None:
-    up = ["--agent", "codex", "--full-permissions"]
-    night = run(
-        "claude", [Say("that is too hard")], *up, codex=[hello(repo), Say("done")]
-    )
-    assert night.code == 0, night.printed
-    worked = [
-        (record["agent"], record["verdict"]) for record in repo.records("verdict")
-    ]
-    assert worked == [("claude", "failed"), ("codex", "passed")]
-
-
 def test_codex_takes_over_while_claude_is_limited(repo: Repo, run: Runner) -> None:
     other = ["--fallback", "codex", "--full-permissions"]
     night = run(
@@ -685,7 +600,7 @@ def plugin(
         *words: str, url: str = "http://127.0.0.1:9"
     ) -> subprocess.CompletedProcess[str]:
         path = f"{install_agents.programs('claude')}:{os.environ['PATH']}"
-        env = {"PATH": path, "HOME": str(home), **claude(home, url)}
+        env = {"PATH": path, "HOME": str(home), **settings("claude", home, url)}
         return subprocess.run(
             ["claude", *words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60,
             stdin=subprocess.DEVNULL,
@@ -735,23 +650,6 @@ class Reads(ModelServer):
         return super().step(body, raw, path)
 
 
-def test_claude_plans_from_what_people_have(repo: Repo) -> None:
-    """It is sent all of it, and its answer becomes the plan."""
-    if not install_agents.is_installed("claude"):
-        pytest.skip("claude is not installed: make test-agents")
-    repo.write("tasks.md", "- [ ] T003 Show the price\n")
-    model = Reads([Say(f"I looked.\n{json.dumps(GOOD)}")])
-    with model:
-        path = f"{install_agents.programs('claude')}:{repo.env['PATH']}"
-        repo.env |= {"HOME": str(repo.outside / "home"), "PATH": path}
-        repo.env |= claude(repo.outside, model.url)
-        done = repo.ralph("plan", "tasks.md", timeout=180)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "- [ ] T003 Show the price" in model.read
-    assert "US-002" in repo.read("prd.json")
-    assert repo.passed() == [] and repo.alive() == []
-
-
 def test_claude_keeps_its_dollar_limit_and_names_its_session(
     repo: Repo, run: Runner
 ) -> None:
@@ -783,23 +681,6 @@ def test_the_result_counts_of_a_claude_that_waits_for_a_task_of_its_own(
     assert night.verdict["usd"] == pytest.approx(results[-1]["total_cost_usd"])
 
 
-class Stalls(ModelServer):
-    """Answers once in every conversation but each third, whose second request it leaves
-    without an answer."""
-
-    conversations = 0
-    stalled = 0
-
-    def step(self, body: dict[str, Any], raw: bytes, path: str) -> Step:
-        found = super().step(body, raw, path)
-        if tools_of(body) and results_in(body) == 0:
-            self.conversations += 1
-        if results_in(body) and self.conversations % 3 == 0:
-            self.stalled += 1
-            return Hang()
-        return found
-
-
 def test_three_claudes_side_by_side_share_the_dollars_and_the_branch(
     repo: Repo,
 ) -> None:
@@ -810,7 +691,11 @@ def test_three_claudes_side_by_side_share_the_dollars_and_the_branch(
         [Run("sleep 1; echo $RALPH_TASK_ID > $RALPH_TASK_ID.txt"), Say("done")]
     ) as model:
         home = repo.outside / "home"
-        repo.env |= {"HOME": str(home), "NO_COLOR": "1", **claude(home, model.url)}
+        repo.env |= {
+            "HOME": str(home),
+            "NO_COLOR": "1",
+            **settings("claude", home, model.url),
+        }
         repo.env["PATH"] = f"{install_agents.programs('claude')}:{repo.env['PATH']}"
         code, summary, printed = repo.run(
             "claude", "--jobs", "3", "--max-usd", "3", "--full-permissions", timeout=180
@@ -822,58 +707,6 @@ def test_three_claudes_side_by_side_share_the_dollars_and_the_branch(
         f"T{n}\n" for n in range(1, 7)
     ]
     assert repo.alive() == []
-
-
-def test_what_claude_did_not_tell_is_booked_for_what_it_cost(repo: Repo) -> None:
-    """Every third attempt ends at its deadline, or with kill -9 of ralph; every request
-    costs the same here."""
-    if not install_agents.is_installed("claude"):
-        pytest.skip("claude is not installed: make test-agents")
-    repo.plan({"checks": ["false"]}, limits={"attempts": 99})
-    killed = False
-    model = Stalls([hello(repo), Say("done")])
-    with model:
-        path = f"{install_agents.programs('claude')}:{repo.env['PATH']}"
-        repo.env |= {
-            "HOME": str(repo.outside / "home"),
-            "PATH": path,
-            **claude(repo.outside, model.url),
-        }
-        code = -9
-        while code == -9:
-            words = (
-                "--agent",
-                "claude",
-                "--full-permissions",
-                "--agent-timeout",
-                "15s",
-                "--max-usd",
-                "0.1",
-            )
-            process = repo.start("run", "-q", *words)
-            while process.poll() is None:
-                if model.stalled == 2 and not killed:
-                    time.sleep(1)  # what it had told before is on disk
-                    process.kill()
-                    killed = True
-                time.sleep(0.05)
-            code = process.returncode
-            assert repo.gone_within(10)
-    verdicts = repo.records("verdict")
-    told = [
-        one["usd"]
-        for one in verdicts
-        if "at_least" not in one and one["verdict"] == "failed"
-    ]
-    counted = len(model.asked) * min(told) / 2  # each of these attempts asked twice
-    spent = [
-        one.get("usd", 0.0) for one in verdicts
-    ]  # no agent ran where only checks were made up for
-    booked = sum(spent)
-    assert (code, repo.records("stop")[-1]["stop"]) == (3, "limit")
-    assert sum("at_least" in one for one in verdicts) == model.stalled >= 2 and killed
-    assert counted <= booked + 1e-9 <= 2 * counted, (counted, booked, verdicts)
-    assert booked - spent[-1] < 0.1 <= booked
 
 
 def on_extra_usage() -> Say:
@@ -903,11 +736,6 @@ def test_claude_on_paid_extra_usage_begins_no_second_attempt(
     )
     assert (night.code, len(night.repo.records("start"))) == (75, 1), night.printed
     assert "--allow-overage" in night.stopped
-
-
-def test_doctor_finds_that_claude_is_on_paid_extra_usage(repo: Repo) -> None:
-    said = probe("claude", repo, on_extra_usage(), **SUBSCRIPTION)
-    assert said.startswith("warning ") and "bills extra usage" in said
 
 
 def test_claude_runs_the_check_inside_its_own_sandbox(repo: Repo, run: Runner) -> None:
