@@ -83,8 +83,10 @@ def require(agent: Agent, here: bool = True) -> None:
     if here and shutil.which(agent.program) is None:
         if "/" in agent.program and os.path.isfile(agent.program):
             why = f"cannot be executed; chmod +x {agent.program}"
+        elif "/" in agent.program:
+            why = "does not exist; name another with --agent"
         else:
-            why = "is not on PATH; install it or name another"
+            why = "is not on PATH; install it, or name another with --agent"
         raise AgentUnavailable(f"the agent {agent.program!r} {why}")
     unset = " and ".join(agent.missing(os.environ))
     if unset:

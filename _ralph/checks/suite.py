@@ -213,11 +213,13 @@ def judged(
     `allow` could name that lets tests go."""
     tests = result.tests or SingleTests()
     parts = []
+    if change.breaks and change.uncollected:
+        parts.append(f"{text.few(change.uncollected)} cannot be loaded")
     for kind, words in _WORDS.items():
         names = change.names(kind)
         if names:
             parts.append(f"{len(names)} {words}: {text.few(names)}")
-        if names and kind is Kind.GONE and files:
+        if names and kind is Kind.GONE and files and not change.uncollected:
             allow = json.dumps([*files][:5])
             parts.append(f'a task that removes tests says so: "allow": {allow}')
     old = change.names(Kind.OLD)

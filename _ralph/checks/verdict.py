@@ -157,7 +157,7 @@ def _verdict(case: Case) -> tuple[Verdict, str]:
         return Verdict.FAILED, error
     if case.changed:
         return Verdict.PASSED, ""
-    reason = "every check is green, and nothing shows that work was done"
+    reason = "every check that binds is green, and nothing shows that work was done"
     return Verdict.NO_OP, reason + _last_words(result)
 
 

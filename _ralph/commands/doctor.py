@@ -184,10 +184,12 @@ def _machine(loop: Loop) -> Findings:
 def _checks(loop: Loop, try_agents: bool) -> Findings:
     """One turn of each agent, if that is asked for; then setup, every check and the
     commit hooks, as a run does them at its start."""
+    if not loop.plan.text:
+        return
     holder = layout.running(loop.paths)
     if holder:  # they would disturb it
         who = f"`ralph {holder.what}` is at work here (pid {holder.pid})"
-        ends = "`ralph stop` ends a loop"
+        ends = "`ralph stop` ends a run"
         yield "warning", f"{who}, so nothing was run; {ends}"
         return
     yield "trying", "setup and every check, as a run would"

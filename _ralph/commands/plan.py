@@ -200,9 +200,11 @@ def _ask(
         except BadInput as error:
             wrong = [f"the plan cannot be used: {error}"]
         loop.view.doing("")
-        loop.view.lines(wrong)
         if not wrong:
             break
+        loop.view.lines(wrong)
+        if name == "plan":
+            loop.view.line("asking the planner once more")
         values["wrong"] = wrong
         values["answer"] = text.clean(text.tail(result.text, _ANSWER))
     if usable:

@@ -119,9 +119,9 @@ def stop(prd_path: Path) -> str:
     paths = layout.locate(prd_path)
     holder = layout.loop_at_work(paths)
     if holder is None:
-        raise BadInput("no loop is running on this plan")
+        raise BadInput("no run of this plan is at work")
     files.atomic_write(layout.stop_file(paths), holder.run_id.encode())
-    return f"the loop (pid {holder.pid}) will stop after the attempts under way"
+    return f"the run (pid {holder.pid}) will stop after the attempts under way"
 
 
 def _change(prd_path: Path, change: Callable[[Plan], str]) -> Plan:

@@ -313,7 +313,7 @@ def record_lines(examined: Examined, record: AttemptEnded) -> list[str]:
     if record.failure.name and not examined.passed:
         tail = text.tail(record.failure.tail, 2000)
         failure = f"{record.failure.name}\n{tail}"
-    handoff = examined.handoff_text.strip()
+    handoff = examined.worked.handoff_text.strip()
     back = f"{record.parked}; back with: git cherry-pick {record.parked}"
     parts = [
         ("agent", f"{command}, {spent(result)}, {ended}"),

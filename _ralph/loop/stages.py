@@ -172,15 +172,6 @@ class Examined:
         return total
 
     @property
-    def handoff_text(self) -> str:
-        """The agent's handoff as it was written; else where it left off."""
-        said = self.worked.handoff_text
-        if said:
-            return said
-        red = [check.name for check in self.binding_first if not check.ok]
-        return f"next step: make this check green: {red[0]}" if red else ""
-
-    @property
     def handoff(self) -> Mapping[str, str]:
         """The parts of the handoff that count, by their labels."""
-        return parse_handoff(self.handoff_text)
+        return parse_handoff(self.worked.handoff_text)

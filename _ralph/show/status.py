@@ -259,7 +259,7 @@ def ending(status: Status) -> str:
         if not history.iteration:
             return "no run yet"
         return "the last run was cut off; the next one goes on from there"
-    words = f"a loop is running since {loop.since} (pid {loop.pid})"
+    words = f"a run is at work since {loop.since} (pid {loop.pid})"
     if loop.stopping:
         words += ", stopping as asked"
     if loop.rechecking:
@@ -287,8 +287,10 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     if status.running:
         return _unblock(status, blocked)
     # what no task can go on without comes first
+    if wrong := prd.misspelt(plan):
+        return [*wrong, again]
     if stopped and stopped.stop == "red-checks":
-        return [*_mend(status), again]
+        return [*(_mend(status) or ["mend what is red"]), again]
     if stopped and stopped.stop == "budget":
         return [f"raise `budget` in {path}", again]
     if stopped and stopped.exit == Exit.AGENT:
@@ -297,7 +299,10 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
         return ["fix it", command_line("doctor", path, ["--probe"]), again]
     # tasks that need a person
     if blocked:
-        return [*_unblock(status, blocked), again]
+        return [*_mend(status), *_unblock(status, blocked), again]
+    if aside := status.history.this_run.set_aside:
+        names = [task.id for task in plan.tasks if task.key in aside]
+        return [f"mend what set {text.few(names)} aside", again]
     # tasks that nothing proves
     if unproved := prd.unproved(plan):
         check = command_line("run", path, ["--check"])

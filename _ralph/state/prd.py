@@ -117,13 +117,25 @@ def _plan(data: Any, source: str, path: Path) -> Plan:
 def validate(plan: Plan) -> None:
     """Hold a plan against the schema. BadInput names the first wrong places, or a key
     that is nearly a known one."""
-    name = plan.path.name
-    known_in_plan, known_in_task = schema.known_keys()
-    schema.refuse_misspelt(plan.top, known_in_plan, name)
+    if lines := misspelt(plan):
+        raise BadInput("\n".join(lines))
+    schema.validate(plan.data, plan.path.name)
+
+
+def misspelt(plan: Plan) -> list[str]:
+    """A line for each object of a plan with a key that is nearly a known one."""
+    in_plan, in_task, in_row = schema.known_keys()
+    known = [("", plan.top, in_plan)]
+    for name, row in plan.settings.get("agents", {}).items():
+        if isinstance(row, dict):
+            known.append((f" agents.{text.one_line(name, 60)}:", row, in_row))
     for task in plan.tasks:
-        where = f"{name}: {text.one_line(task.id, 60)}"
-        schema.refuse_misspelt(task.raw, known_in_task, where)
-    schema.validate(plan.data, name)
+        known.append((f" {text.one_line(task.id, 60)}:", task.raw, in_task))
+    lines = []
+    for where, entry, keys in known:
+        if wrong := schema.misspelt(entry, keys):
+            lines.append(f"{plan.path.name}:{where} {wrong}")
+    return lines
 
 
 class _WrongType(BadInput):

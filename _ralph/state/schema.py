@@ -47,18 +47,12 @@ def _words(error: Any) -> str:
     """What is wrong, with the key that is meant, where one is not known."""
     if error.validator == "additionalProperties" and "properties" in error.schema:
         known = frozenset(error.schema["properties"])
-        if misspelt := _misspelt(error.instance, known):
-            return misspelt
+        if wrong := misspelt(error.instance, known):
+            return wrong
     return text.one_line(error.message, 300)
 
 
-def refuse_misspelt(entry: Json, known: frozenset[str], where: str) -> None:
-    """BadInput for a key of an object that is nearly a known one."""
-    if misspelt := _misspelt(entry, known):
-        raise BadInput(f"{where}: {misspelt}")
-
-
-def _misspelt(entry: Json, known: frozenset[str]) -> str:
+def misspelt(entry: Json, known: frozenset[str]) -> str:
     """Which key is nearly a known one, in words."""
     for key in entry:
         if meant := _nearest(key, known):
@@ -66,8 +60,9 @@ def _misspelt(entry: Json, known: frozenset[str]) -> str:
     return ""
 
 
-def known_keys() -> tuple[frozenset[str], frozenset[str]]:
-    """The keys that are known in a plan, and in a task, in all dialects."""
+def known_keys() -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """The keys that are known in a plan and in a task, in all dialects, and in a row
+    of `agents`."""
     of_plan = {*_schema()["properties"], *gone.KEYS}
     of_task = {*_schema()["$defs"]["task"]["properties"]}
     for meaning, names in files.table("dialects.json")["keys"].items():
@@ -75,7 +70,8 @@ def known_keys() -> tuple[frozenset[str], frozenset[str]]:
             of_plan.update(names)
         else:
             of_task.update(names)
-    return frozenset(of_plan), frozenset(of_task)
+    of_row = _schema()["$defs"]["agentRow"]["properties"]
+    return frozenset(of_plan), frozenset(of_task), frozenset(of_row)
 
 
 @functools.cache  # a long plan has the same few keys in each task

@@ -206,3 +206,6 @@ def test_what_is_gone_is_let_go_by_allow() -> None:
 def test_a_file_that_cannot_be_loaded_is_named() -> None:
     assert compare(runs("a+ x!"), runs("a+; a+ y!")).uncollected == ["y"]
     assert Comparison().uncollected == ()
+    change = compare(runs("a+ x+"), runs("x!"))
+    said = judged(run("x!"), change, ["src/a.py"]).outcome
+    assert "failed: x cannot be loaded; " in said and "allow" not in said

@@ -163,7 +163,7 @@ def test_a_note_for_the_plan_stands_in_the_next_prompt(
         (requests.add, ("x", {"checks": [" "]}), "blank"),
         (requests.add, ("x", {**GREEN, "dependsOn": ["T9"]}), "no such task"),
         (requests.add, ("x", {}), "nothing would prove 'x': the plan has no checks"),
-        (requests.stop, (), "no loop is running on this plan"),
+        (requests.stop, (), "no run of this plan is at work"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(

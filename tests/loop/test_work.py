@@ -8,11 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from _ralph.checks.verdict import Decision
 from _ralph.loop.loop import Loop
-from _ralph.loop.stages import Begun, Candidate, Examined, Worked
+from _ralph.loop.stages import Begun, Worked
 from _ralph.loop.work import first_snapshot, run_agent, second_snapshot
-from _ralph.model import AgentResult, CheckResult, Outcome, Verdict
+from _ralph.model import AgentResult, Outcome, Verdict
 from tests.conftest import Repo
 from tests.git.support import listing
 from tests.git.test_branch import work_on
@@ -114,30 +113,20 @@ def test_protected_files_in_unfinished_work_are_the_base_s_again(
     assert [*found.restored] == []
 
 
-def examined(said: str, text: str, *red: str) -> Examined:
-    """An attempt with this handoff and these last words, and checks that are red."""
-    begun = Begun.__new__(Begun)
-    result = AgentResult(Outcome.DONE, text=text)
-    worked = Worked(begun, result, said=said)
-    checks = [CheckResult(name, name, False, 1, 0.1) for name in red]
-    decision = Decision(Verdict.FAILED, "x")
-    return Examined(Candidate(worked, "", ""), "", decision, result, checks)
-
-
 @pytest.mark.parametrize(
-    ("said", "text", "red", "wanted"),
+    ("said", "text", "wanted"),
     [
-        ("learned: a", "<handoff>x</handoff>", ["y"], "learned: a"),
-        (" \n", "a <handoff>x</handoff> b <handoff>learned: y</handoff> c", ["y"], "learned: y"),
-        ("", "<handoff>x", ["y", "z"], "next step: make this check green: y"),
-        ("", "learned: a", ["y"], "next step: make this check green: y"),
-        ("", "learned: a", [], ""),
+        ("learned: a", "<handoff>x</handoff>", "learned: a"),
+        (" \n", "a <handoff>x</handoff> b <handoff>learned: y</handoff> c", "learned: y"),
+        ("", "<handoff>x", ""),
+        ("", "learned: a", ""),
     ],
 )  # fmt: skip
-def test_the_handoff_is_a_file_or_the_end_of_the_last_message_or_what_is_red(
-    said: str, text: str, red: list[str], wanted: str
+def test_the_handoff_is_a_file_or_the_end_of_the_last_message(
+    said: str, text: str, wanted: str
 ) -> None:
-    assert examined(said, text, *red).handoff_text == wanted
+    result = AgentResult(Outcome.DONE, text=text)
+    assert Worked(Begun.__new__(Begun), result, said=said).handoff_text == wanted
 
 
 def test_names_of_tests_that_git_would_take_for_patterns_cost_nothing(

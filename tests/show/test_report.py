@@ -125,7 +125,6 @@ T3: task 3 waits for T2
 T4: task 4 failed
 failed 1 of 2: own failed with exit 1 (0.1 s)
 its agent was denied: Bash: npm test
-Next step: make this check green: own
 Red: own
 bad
 All of it: ~/.ralph/log/0004-T4.log
