@@ -220,7 +220,6 @@ class CheckResult:
     tail: str = ""  # the end of its output
     log: str = ""  # the file with all of it
     timed_out: bool = False
-    missing: str = ""  # the program that it could not start with
     recalled: bool = False  # not run again on the same files
     tests: SingleTests | None = None  # where it reports single tests
     said: str = ""  # its outcome in words, where single tests decide it

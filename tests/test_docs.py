@@ -181,7 +181,7 @@ Name it in the task's allow -> test_work_that_is_all_left_out_says_what_and_what
 is marked (changed tests) -> test_settings_that_only_pretend_to_run_tests_are_marked
 
 # setup
-It runs only in a new checkout -> test_how_often_setup_runs_in_a_night_of_four_tasks
+It runs only in a new checkout -> test_how_often_setup_runs_in_a_night
 setup that fails ends the run with 2 -> test_red_at_the_start_no_agent_is_paid
 ralph waits and tries again -> test_red_later_on_the_branch_s_own_files_it_is_waited_for
 names the checkout -> test_a_value_that_names_home_names_the_place

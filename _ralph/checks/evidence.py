@@ -238,7 +238,7 @@ def _measured(
         at_first = question.runs(question.began.commit, check.command)
     flaky = False
     for runs in (at_first, on_tip, now):
-        flaky = flaky or len({run.ok for run in runs if not run.missing}) > 1
+        flaky = flaky or len({run.ok for run in runs}) > 1
     left = compare(at_first, now).undone if own and not let_go else []
     if result.ok and left:
         said = f"failed: red before the work, and not run now: {text.few(left)}"

@@ -16,9 +16,6 @@ from _ralph import files
 Listing = dict[str, list[int | str]]
 """By path: the kind and mode of an entry, its ctime in ns, and the hash of its bytes or
 a link's target."""
-_WHOLE = 8 << 20
-"""Bytes up to which a file is read at once: for many small files that takes a sixth of
-the time."""
 
 
 def listing(root: Path, tracked: set[str], kept: Callable[[str], bool]) -> Listing:
@@ -115,8 +112,6 @@ def _content(path: str, about: os.stat_result) -> str:
         return ""
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-            if about.st_size <= _WHOLE:
-                return hashlib.sha256(file.read()).hexdigest()
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return "?"

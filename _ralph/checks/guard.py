@@ -3,18 +3,16 @@ a person should know of what is red."""
 
 from __future__ import annotations
 
-import functools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from _ralph import text
 from _ralph.checks import faults
 from _ralph.checks.evidence import FURTHEST, up_to
-from _ralph.checks.faults import Fault, Tracked
-from _ralph.checks.missing import at_home_only
+from _ralph.checks.faults import Fault
 from _ralph.checks.places import Places
 from _ralph.checks.results import BEFORE, Results
 from _ralph.checks.running import Checked, Job, baseline, require_setup, results_of
@@ -31,8 +29,7 @@ CALL = re.compile(r"(?:npm|pnpm|yarn|bun)(?: run| -s| --silent)* ([\w:.-]+)")
 class Guard:
     """A check of the plan on the tip, before any work. `holds`: it, or a single test of
     it, is green. `starts_red`: it may be red, as the plan is to mend it, or as there is
-    nothing to test yet. `fault` is what the place lacks, `at_home` a sentence about what
-    it may lack, as home has it. `unloaded` are sentences about
+    nothing to test yet. `fault` is what the place lacks. `unloaded` are sentences about
     test files that cannot run for want of a module that is not the project's own."""
 
     check: Check
@@ -40,15 +37,12 @@ class Guard:
     holds: bool
     starts_red: bool = False
     fault: Fault | None = None
-    at_home: str = ""
     unloaded: tuple[str, ...] = ()
 
     @property
     def why(self) -> str:
         """What is wrong with it: what the place lacks, else its outcome."""
-        if self.fault:
-            return self.fault.sentence
-        return self.at_home or self.result.outcome
+        return self.fault.sentence if self.fault else self.result.outcome
 
     @property
     def red_lines(self) -> list[str]:
@@ -65,13 +59,14 @@ def guards_at(
     is green, what is red runs once more, and a suite that reports nothing is asked on
     the commits before. SetupFailed if `setup` is red."""
     checks = places.settings.plan.checks
-    tracked = functools.cache(lambda: places.home.entries(tip))
+    tracked = places.home.entries(tip)
 
     def look() -> list[Guard]:
-        return [
-            guard_of(places, check, results.runs(tip, check.command), tracked)
-            for check in checks
-        ]
+        guards = []
+        for check in checks:
+            runs = results.runs(tip, check.command)
+            guards.append(guard_of(places, check, runs, tracked))
+        return guards
 
     found = baseline(places, results, tip, checks, "baseline")
     guards = look()
@@ -93,50 +88,31 @@ def guard_of(
     places: Places,
     check: Check,
     runs: Sequence[CheckResult],
-    tracked: Tracked,
+    tracked: Collection[str],
 ) -> Guard:
     """What all runs of a check on the tip say together: green in one of them is
-    green."""
-    result = runs[-1]
-    for run in runs:
-        if run.ok:
-            result = run
-    if result.ok:
-        return Guard(check, result, holds=True)
-    tests = result.tests
-    said = result.tail
-    if tests and tests.unread:
-        said = f"{said}\n{tests.unread}"
+    green. `tracked` are the files there."""
+    for result in runs:
+        if result.ok:
+            return Guard(check, result, holds=True)
+    plan, tests = places.settings.plan, result.tests
     starts_red = check.starts_red or places.settings.options.starts_red
     unloaded = []
     if tests and not starts_red:
+        open_tasks = [task.raw for task in plan.tasks if not task.passed]
+        words = f"{plan.project} {json.dumps(open_tasks, ensure_ascii=False)}"
         for name in tests.uncollected:
-            words = f"{name} {open_words(places.settings.plan)}"
             module = faults.missing_module(tests.failed.get(name, ""))
-            if module and not faults.is_own(module, tracked, words):
+            if module and not faults.is_own(module, tracked, f"{name} {words}"):
                 unloaded.append(f"No module named {module}: {name} does not run")
     return Guard(
         check,
         result,
         holds=bool(tests and tests.passed),
-        starts_red=starts_red or faults.has_nothing_to_test(said),
-        fault=fault_of(places, result),
-        at_home=at_home_only(said, places.home, places.paths.room),
+        starts_red=starts_red or faults.has_nothing_to_test(result.tail),
+        fault=faults.find(result.tail, places.home, places.paths.room),
         unloaded=tuple(unloaded),
     )
-
-
-def fault_of(places: Places, result: CheckResult) -> Fault | None:
-    """What a place lacks, as a red check says that ran in the room."""
-    if result.missing:
-        return faults.missing_program(result.missing)
-    return faults.find(result.tail, places.home, places.paths.room)
-
-
-def open_words(plan: Plan) -> str:
-    """All that the plan says of its open tasks."""
-    tasks = [task.raw for task in plan.tasks if not task.passed]
-    return f"{plan.project} {json.dumps(tasks, ensure_ascii=False)}"
 
 
 def look_back(
@@ -144,7 +120,7 @@ def look_back(
 ) -> Guard:
     """The same, as the newest commit before says where the suite ran whole, for one that
     reports nothing on the tip."""
-    if not guard.check.results or guard.result.missing:
+    if not guard.check.results or guard.fault:
         return guard
     checks = up_to(places.settings.plan.checks, [guard.check.command])
     for commit in branch.ancestors(tip, FURTHEST):
@@ -177,13 +153,11 @@ def ways_on(plan: Plan, root: Path, guards: Sequence[Guard]) -> list[str]:
 
 def where_in(plan: Plan, check: Check) -> str:
     """Where a check stands: the line of the plan, or the option."""
-    for escaped in (False, True):
-        words = json.dumps(check.run, ensure_ascii=escaped)
-        at = plan.text.find(words)
-        if at >= 0:
-            line = plan.text.count("\n", 0, at) + 1
-            return f"{plan.path.name}, line {line}"
-    return "--check"
+    before, found, _ = plan.text.partition(json.dumps(check.run, ensure_ascii=False))
+    if not found:
+        return f"{plan.path.name} or --check"
+    line = before.count("\n") + 1
+    return f"{plan.path.name}, line {line}"
 
 
 def with_results(check: Check, root: Path) -> str:

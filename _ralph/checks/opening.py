@@ -3,13 +3,11 @@ of its own. `ralph doctor` looks at the same."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
-from _ralph import files, gone, text
+from _ralph import gone, text
 from _ralph.agents import registry
 from _ralph.agents.cli import Agent
 from _ralph.agents.prompt import compile_prompt, render_message
@@ -41,16 +39,19 @@ def require_agent(settings: Settings, places: Places, agent: Agent) -> list[str]
     all."""
     registry.require(agent, places.here)
     own = [task.limits.usd for task in settings.plan.tasks if not task.passed]
-    in_dollars = settings.limits.in_dollars or min(own, default=NONE) < NONE
-    limited = {"dollars": in_dollars, "tokens": settings.limits.in_tokens}
-    for unit, is_limited in limited.items():
-        if is_limited and unit not in agent.cli.reports:
+    limited = []
+    if settings.limits.in_dollars or min(own, default=NONE) < NONE:
+        limited.append("dollars")
+    if settings.limits.in_tokens:
+        limited.append("tokens")
+    for unit in limited:
+        if unit not in agent.cli.reports:
             raise BadInput(
                 f"a limit in {unit} cannot be enforced: {agent.command} does not "
                 f"report {unit}; use --max-hours or --max-iterations, or an agent that "
                 f"reports them"
             )
-    if not (any(limited.values()) and agent.cli.reports_late):
+    if not (limited and agent.cli.reports_late):
         return []
     which = "one attempt of each loop" if settings.jobs > 1 else "one attempt"
     late = f"{agent.name} reports usage only when it exits"
@@ -72,13 +73,10 @@ def who_pays(allowed: Limits, agent: Agent) -> Findings:
         wanted = registry.known_credentials(agent)
         advice = "log in, unless it has one elsewhere"
         yield "warning", f"no login found ({wanted}); {advice}"
-    if not key or allowed.in_dollars or allowed.in_tokens:
-        return
-    for unit, option in (("dollars", "--max-usd"), ("tokens", "--max-tokens")):
-        if unit in agent.cli.reports:
-            advice = f"set {option}, or a budget in the plan"
-            yield "note", f"nothing limits what {key} is billed; {advice}"
-            return
+    if key and agent.cli.reports and not (allowed.in_dollars or allowed.in_tokens):
+        option = "--max-usd" if "dollars" in agent.cli.reports else "--max-tokens"
+        advice = f"set {option}, or a budget in the plan"
+        yield "note", f"nothing limits what {key} is billed; {advice}"
 
 
 def denied_paths(plan: Plan, agent: Agent) -> list[str]:
@@ -128,18 +126,16 @@ def require_branch(git: Git, branch: Branch) -> None:
     """BadInput if git cannot work here, or nothing could be committed on a branch of
     this name."""
     require_git(git)
-    name, valid = branch.name, None
-    with contextlib.suppress(ValueError):  # a NUL, or half a surrogate pair
-        valid = git.maybe("check-ref-format", "--branch", name)
-    if not valid:
+    if not git.maybe("check-ref-format", "--branch", branch.name):
         raise BadInput(
-            f"{name!r} is not a valid branch name; use another with --branch or "
+            f"{branch.name!r} is not a valid branch name; use another with --branch or "
             f"branchName"
         )
-    if seat := branch.seat:
+    seat = branch.seat
+    if seat:
         raise BadInput(
-            f"{name} is checked out in {seat}, where it would change under somebody's "
-            f"hands; {AWAY}"
+            f"{branch.name} is checked out in {seat}, where it would change under "
+            f"somebody's hands; {AWAY}"
         )
 
 
@@ -150,57 +146,34 @@ def require_git(git: Git) -> None:
             "git does not know who commits here; set git config user.name and "
             "user.email"
         )
-    version = version_of(git)
-    if version < OLDEST:
-        found, needed = ".".join(map(str, version)), ".".join(map(str, OLDEST))
-        raise BadInput(f"git {found} is too old; {needed} is needed")
-
-
-def version_of(git: Git) -> tuple[int, ...]:
-    """The version of git, as two numbers."""
-    words = git("--version").split()
-    return tuple(int(part) for part in words[2].split(".")[:2])
+    version = git("--version").split()[2]
+    major, minor = version.split(".")[:2]
+    if (int(major), int(minor)) < OLDEST:
+        raise BadInput(f"git {version} is too old; 2.38 is needed")
 
 
 def unseen(places: Places, agents: Agents) -> list[str]:
-    """A warning of uncommitted files, which the agent will not see; those first that a
+    """A warning of uncommitted files, which the agent will not see, and of those that a
     check names."""
-    git, plan = places.home, places.settings.plan
+    git = places.home
     own = {*places.state(), ".gitignore", ".worktreeinclude"}
     for command in agents.commands():  # agents run from here
         own |= {git.name_of(Path(word)) for word in command.split()}
     names = [name for name in uncommitted(git) if name not in own]
     if not names:
         return []
-    commands = " ".join(check.command for check in plan.every_check)
-    named: list[str] = []
-    rest: list[str] = []
+    said = f"not committed, so the agent will not see them: {text.few(names)}"
+    commands = " ".join(check.command for check in places.settings.plan.every_check)
     for name in names:
         base = re.escape(os.path.basename(name))
-        is_named = re.search(rf"(?<![\w.-]){base}(?![\w-])", commands)
-        (named if is_named else rest).append(name)
-    said = f"not committed, so the agent will not see them: {text.few(named + rest)}"
-    if named:
-        said += f"; a check names {text.few(named)}: commit it"
+        if re.search(rf"(?<![\w.-]){base}(?![\w-])", commands):
+            return [f"{said}; a check names {name}: commit it"]
     return [said]
 
 
-def uncopied(places: Places) -> list[str]:
-    """A warning of what `.worktreeinclude` names and cannot be copied, as links to
-    folders are, or links that lead nowhere."""
-    names = []
-    for name in places.from_home.copied:
-        path = places.paths.root / name
-        if not (files.regular(path) and os.access(path, os.R_OK)):
-            names.append(name)
-    if not names:
-        return []
-    return [f".worktreeinclude names what is no file to copy: {text.few(names)}"]
-
-
 def unprotected(plan: Plan, git: Git) -> list[str]:
-    """Warnings of `protect` patterns that match nothing, of tests that none covers, and
-    of a single file of tests that one covers."""
+    """Warnings of `protect` patterns that match nothing, and of tests that none
+    covers."""
     if not plan.tasks:
         return []
     protect = list(plan.settings.get("protect", []))
@@ -215,13 +188,6 @@ def unprotected(plan: Plan, git: Git) -> list[str]:
     tests = patterns.uncovered_tests(protect, names)
     if tests:
         said.append(f"not protected, so an agent may change them: {text.few(tests)}")
-        return said
-    every = patterns.uncovered_tests([], names)
-    allowed = [pattern for task in plan.tasks for pattern in task.allow]
-    if len(every) == 1 and re.fullmatch(r"tests?\.\w+", every[0]):
-        if not patterns.matching(allowed, every):
-            what = "which is protected, so no task can add to it without `allow`"
-            said.append(f"all tests are in {every[0]}, {what}")
     return said
 
 
@@ -233,16 +199,17 @@ def require_own_files(places: Places) -> None:
         return
     root, plan = places.paths.root, places.settings.plan
     elsewhere.require_own_files(plan, root, registry.agent_env(root))
-    if not plan.setup and (led := shared_python(places, plan, places.paths.room)):
+    led = "" if plan.setup else shared_python(places, places.paths.room)
+    if led:
         raise BadInput(led)
 
 
-def shared_python(places: Places, plan: Plan, place: Path) -> str:
+def shared_python(places: Places, place: Path) -> str:
     """What is wrong with the Python that checks use in a place; nothing if that is its
     own."""
-    commands: Iterable[str] = []
+    commands = []
     if places.here:
-        commands = [check.command for check in plan.every_check]
+        commands = [check.command for check in places.settings.plan.every_check]
     env, paths = places.env(place), places.paths
     return elsewhere.shared_python(env, paths.places, paths.root, commands)
 

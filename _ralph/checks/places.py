@@ -7,7 +7,6 @@ import contextlib
 import functools
 import os
 import re
-import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from _ralph.agents.surroundings import forwarded_env, in_place, shared_caches
 from _ralph.checks import exact, trust
 from _ralph.checks.junit import read
 from _ralph.checks.suite import with_tests
-from _ralph.checks.trust import Grants, Trust
+from _ralph.checks.trust import Answer, Grants
 from _ralph.checks.view import View
 from _ralph.git import patterns
 from _ralph.git.checkout import Checkout, hide, remove_unusable
@@ -38,6 +37,8 @@ SETUP_TIMEOUT = 1800.0
 CHECK_RESULTS = ".git/ralph-results"
 """Where a check reports single tests: in a throwaway `.git`, so it is no file of the
 project."""
+_SHORT = 60.0
+"""Seconds that a tool may take to note that it trusts a place."""
 TAIL = 6000
 """Bytes of a red check's output that the next prompt shows."""
 MESSAGE_HOOKS = {"prepare-commit-msg": ("message",), "commit-msg": ()}
@@ -49,30 +50,41 @@ HOOKS = ("pre-commit", *MESSAGE_HOOKS)
 
 @dataclass(frozen=True)
 class HomeFiles:
-    """What every place gets from home: the files of its `git`, and those that
-    `.worktreeinclude` names. `hooks` is the folder of the commit hooks: an absolute
-    path where they are home's, a relative one where each place has its own."""
+    """What every place gets from home: the files of its `git`, those that
+    `.worktreeinclude` names, and what tools say of the files that they trust. `hooks`
+    is the folder of the commit hooks: an absolute path where they are home's, a
+    relative one where each place has its own."""
 
     git: Mapping[str, str]
     copied: list[str]
     hooks: str
-    trust: Trust
+    trust: list[Answer]
 
 
 def hooks_folder(home: Git) -> str:
     """Where the commit hooks stand, as in `HomeFiles`. A path in the working tree is
     the place's own, one inside `.git` is home's."""
-    folder = home.common / "hooks"
-    words = ("config", "--show-scope", "--path", "--get-all", "core.hooksPath")
+    named = str(home.common / "hooks")
+    words = ("config", "--type=path", "--get-all", "core.hooksPath")
     for line in (home.maybe(*words) or "").splitlines():
-        scope, _, named = line.partition("\t")
-        if (scope, named) != ("command", os.devnull):  # ralph's own setting
-            folder = home.root / named
-    real = Path(os.path.normpath(folder))
-    in_git = any(real.is_relative_to(git) for git in (home.dir, home.common))
-    if real.is_relative_to(home.root) and not in_git:
-        return str(real.relative_to(home.root))
-    return str(real)
+        if line != os.devnull:  # ralph's own setting
+            named = line
+    folder = Path(os.path.normpath(home.root / named))
+    in_git = folder.is_relative_to(home.dir) or folder.is_relative_to(home.common)
+    if in_git or not folder.is_relative_to(home.root):
+        return str(folder)
+    return str(folder.relative_to(home.root))
+
+
+def copied_names(home: Git) -> list[str]:
+    """The files at home that git ignores and that match `.worktreeinclude`."""
+    include = home.root / ".worktreeinclude"
+    if not include.is_file():
+        return []
+    words = ("ls-files", "-o", "-i", f"--exclude-from={include}", "-z")
+    named = home.names(*words, timeout=BULK)
+    ignored = home.maybe("check-ignore", "-z", "--stdin", stdin=nul(named))
+    return names_in(ignored)
 
 
 @dataclass
@@ -88,13 +100,12 @@ class Places:
     view: View
     prefix: Prefix | None = None
     trusted: dict[Path, Grants] = field(default_factory=dict)
-    _told: set[tuple[Path, bytes | None]] = field(default_factory=set)
 
     @functools.cached_property
     def from_home(self) -> HomeFiles:
         """What places get from home, as git says, and the tools that trust files."""
         home = self.home
-        copied = copied_names(home, home.root / ".worktreeinclude")
+        copied = copied_names(home)
         trusts = trust.ask_home(home, copied, os.environ)
         return HomeFiles(throwaway_git(home), copied, hooks_folder(home), trusts)
 
@@ -159,7 +170,7 @@ class Places:
         made = self.paths.index_of(place).with_suffix(".setup")
         venv = self.setup is not None and made.is_file()
         env = in_place(here, self.paths.root, place, venv)
-        return env | trust.variables(env, place, self.trusted.get(place, {}))
+        return env | trust.variables(env, self.trusted.get(place, {}))
 
     @contextlib.contextmanager
     def inside(self, place: Path) -> Iterator[Wrap]:
@@ -210,27 +221,19 @@ class Places:
         `.worktreeinclude` names."""
         carry(place, self.from_home.copied)
         write_git(place, head, self.branch, self.from_home.git)
-        self.let_tools_trust(place, head)
+        self.let_tools_trust(place)
 
-    def let_tools_trust(self, place: Checkout, commit: str) -> None:
-        """Let tools trust a place that was made for `commit` as far as they trust home:
-        anew with every change of their files."""
-        granted = self.from_home.trust.granted(place, commit)
+    def let_tools_trust(self, place: Checkout) -> None:
+        """Let tools trust a place, as it was checked out, as far as they trust home."""
+        granted = trust.granted(self.from_home.trust, place)
         self.trusted[place.root] = granted
         for tool in trust.TOOLS:
-            for path in granted.get(tool.name, []):
-                told = (path, files.read_regular(path))
-                if tool.allow and told not in self._told:
-                    self._told.add(told)
-                    self._call([*tool.allow, str(path)], place.root)
-
-    def _call(self, argv: Sequence[str], cwd: Path, out: Path | None = None) -> bool:
-        """Whether a short command in a place, of which nothing is shown, is not red."""
-        env = self.env(cwd)
-        with self.inside(cwd) as wrap:
-            command = Command(wrap(argv, env), cwd, env, timeout=60, out=out)
-            done = run_process(command, self.control)
-        return done.ended is not Ended.ITSELF or done.exit == 0
+            for path in granted.get(tool.name, []) if tool.allow else []:
+                env = self.env(place.root)
+                with self.inside(place.root) as wrap:
+                    words = wrap([*tool.allow, str(path)], env)
+                    command = Command(words, place.root, env, _SHORT)
+                    run_process(command, self.control)
 
     def trusted_settings(self, agent: Agent, place: Path) -> list[Path]:
         """The files of its settings that an agent is to trust in a place."""
@@ -246,7 +249,7 @@ class Places:
         must leave as it was: what the plan protects, ralph's own files, and those by
         which tools decide what to run, of which no new one stays, either."""
         changed = self.home.difference(before, after).entries
-        trusted = {*self.from_home.trust.among(changed)}
+        trusted = trust.trusted_kinds(self.from_home.trust, changed)
         trusted -= patterns.matching(allow, trusted)
         left = (*self.state(allow), *trusted)
         protected = self.settings.plan.protected
@@ -276,7 +279,6 @@ class Places:
             done = run_process(command, self.control)
         if done.ended is Ended.INTERRUPTED:
             return None
-        missing = self._missing(check, cwd, log) if done.exit == 127 else ""
         result = CheckResult(
             name=check.name,
             command=check.command,
@@ -286,33 +288,20 @@ class Places:
             tail=text.tail(text.redact(text.clean(done.tail)), TAIL),
             log=str(log),
             timed_out=done.ended is Ended.DEADLINE,
-            missing=missing,
         )
         if check.results:
             result = with_tests(result, read(results, cwd))
         self.view.check(result, label)
         return result
 
-    def _missing(self, check: Check, cwd: Path, log: Path) -> str:
-        """The program that a check begins with, if it is a bare name that the shell
-        does not know in this place. Another one may be what a task is to make."""
-        word = first_word(check)
-        if not word or "/" in word:
-            return ""
-        asked = ["/bin/sh", "-c", 'command -v -- "$1"', "sh", word]
-        there = self._call(asked, cwd, log.with_suffix(".which"))
-        return "" if there else word
-
-    def stamp(self, tree: str, entries: Mapping[str, str] | None = None) -> str:
-        """What a place that holds `tree`, with these `entries`, belongs to: `setup`,
-        and the files that its `when` names, or all of them. A place with another stamp
-        is made anew."""
+    def stamp(self, tree: str) -> str:
+        """What a place that holds `tree` belongs to: `setup`, and the files that its
+        `when` names, or all of them. A place with another stamp is made anew."""
         if self.setup is None:
             return "no setup"
         found = [self.home.tree(tree)]
         if self.setup.when:
-            if entries is None:
-                entries = self.home.entries(tree)
+            entries = self.home.entries(tree)
             names = sorted(patterns.matching(self.setup.when, entries))
             found = [f"{entries[name]} {name}" for name in names]
         source = "\0".join([self.setup.run, *found])
@@ -364,32 +353,6 @@ def prepare_workspace(
             stamp = ""
     note_setup(place, stamp, dict.fromkeys(made))
     return None
-
-
-def first_word(check: Check) -> str:
-    """The word that a check begins with, if it is a plain one: no variable, no operator
-    of the shell."""
-    words: Sequence[str] = check.run
-    if isinstance(check.run, str):
-        try:
-            words = shlex.split(check.run)
-        except ValueError:
-            return ""
-    if words and re.fullmatch(r"[\w.+/-]+", words[0]):
-        return words[0]
-    return ""
-
-
-def copied_names(home: Git, include: Path) -> list[str]:
-    """The files at home that git ignores and that match the patterns in the file
-    `include`."""
-    if not include.is_file():
-        return []
-    words = ("ls-files", "-o", "-i", f"--exclude-from={include}", "-z")
-    named = home.names(*words, timeout=BULK)
-    asked = ("check-ignore", "-z", "--stdin")
-    ignored = names_in(home.maybe(*asked, stdin=nul(named)))
-    return [name for name in named if name in ignored]
 
 
 def setup_failed(result: CheckResult) -> str:

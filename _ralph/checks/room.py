@@ -24,8 +24,6 @@ HOOK_TIMEOUT = 600.0
 _MESSAGE = ".git/COMMIT_EDITMSG"
 _HOOKS = ".git/ralph-hooks"
 """Copies of hooks that stand elsewhere than in home's `.git/hooks`."""
-_LONGEST = 1 << 16
-"""Bytes of a message that are read."""
 
 
 @dataclass
@@ -64,22 +62,21 @@ class Room:
         or a room made anew, where it belongs to another stamp or is not as `setup` left
         it. `before` is what the commit was before hooks rewrote it, for which no setup
         is due. The result of `setup` if it is red."""
-        entries = self.places.home.entries(commit)
-        stamp = self._stamp(commit, entries, before or commit)
         noted, made = noted_setup(self.place)
+        stamp = self.places.stamp(before or commit)
         if stamp != noted or not self.place.exists:
-            return self._make_anew(commit, entries, name)
+            return self._make_anew(commit, name)
         as_noted = dict(made)
         carry(self.place, self.places.from_home.copied)
-        tracked = self.place.tracked(commit, entries)
+        tracked = self.place.tracked(commit)
         spoiled = exact.restore(self.path, tracked, self._is_kept, made)
         if spoiled:
             why = f"{text.few(spoiled)} was not as setup had left it"
             self.notices.append(f"the room is made again: {why}")
-            return self._make_anew(commit, entries, name)
+            return self._make_anew(commit, name)
         self.hold(commit)
         if not self.is_set_up:  # git could not check it out where it was
-            return self._make_anew(commit, entries, name)
+            return self._make_anew(commit, name)
         if made != as_noted:
             note_setup(self.place, stamp, made)
         return None
@@ -98,7 +95,7 @@ class Room:
         stays, tracked files are put back. False if the room is not there any more."""
         self._tree = self._head = commit
         if self.is_set_up and not self._put_back():
-            self.places.let_tools_trust(self.place, commit)
+            self.places.let_tools_trust(self.place)
         return self.is_set_up
 
     def run(self, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
@@ -106,20 +103,21 @@ class Room:
         changes in tracked files is named and put back."""
         results: list[CheckResult] = []
         for number, check in enumerate(checks, 1):
-            if results and (changed := self._put_back()):
-                what = f"check {results[-1].name} changed {text.few(changed)}"
-                self.notices.append(f"{what}; put back before the next check")
+            if results and not self.place.exists:
+                failed = self.prepare(self._tree, f"{name}-again")
+                if failed:
+                    return [*results, failed]
+            elif results:
+                changed = self._put_back()
+                if changed:
+                    what = f"check {results[-1].name} changed {text.few(changed)}"
+                    self.notices.append(f"{what}; put back before the next check")
             log = f"{name}-check{number}"
             result = self.places.run(check, self.path, log, label, self.env)
+            result = self._if_there(result)
             if not result:
                 break  # ralph was stopped
-            if self.place.exists:
-                results.append(result)
-                continue
-            gone = "it removed or replaced the folder that it ran in"
-            results.append(replace(result, ok=False, tail=gone))
-            if failed := self.prepare(self._tree, f"{name}-again"):
-                return [*results, failed]
+            results.append(result)
         return results
 
     def hook(self, hook: str, name: str, label: str = "") -> CheckResult | None:
@@ -127,31 +125,24 @@ class Room:
         was stopped."""
         if hook not in self.places.hooks(self.path):
             return None
-        words = [
-            "git",
-            "-c",
-            f"core.hooksPath={self._copy_hooks()}",
-            "hook",
-            "run",
-            hook,
-        ]
+        words = ["git", "-c", f"core.hooksPath={self._copy_hooks()}"]
+        words += ["hook", "run", hook]
         if hook in MESSAGE_HOOKS:
             words += ["--", _MESSAGE, *MESSAGE_HOOKS[hook]]
-        frozen = self.places.home.calls.env.items()
-        settings = {key: value for key, value in frozen if key[:11] == "GIT_CONFIG_"}
-        env = {
-            **self.env,
-            **settings,
-            "GIT_INDEX_FILE": str(self.path / ".git/index"),
-            "GIT_EDITOR": ":",
-            "GIT_PREFIX": "",
-        }
+        env = {**self.env, "GIT_EDITOR": ":", "GIT_PREFIX": ""}
+        env["GIT_INDEX_FILE"] = str(self.path / ".git/index")
+        frozen = self.places.home.calls.env
+        env |= {name: frozen[name] for name in frozen if name[:11] == "GIT_CONFIG_"}
         check = Check(hook, tuple(words), HOOK_TIMEOUT)
         result = self.places.run(check, self.path, f"{name}-{hook}", label, env)
-        if result and not self.place.exists:
-            gone = "it removed or replaced the checkout that it ran in"
-            return replace(result, ok=False, tail=gone)
-        return result
+        return self._if_there(result)
+
+    def _if_there(self, result: CheckResult | None) -> CheckResult | None:
+        """The result of what ran here, red if the room is no longer there."""
+        if result is None or self.place.exists:
+            return result
+        gone = "it removed or replaced the checkout that it ran in"
+        return replace(result, ok=False, tail=gone)
 
     def _copy_hooks(self) -> Path:
         """The folder of the hooks that run here. Home's own are copied, since the other
@@ -174,7 +165,7 @@ class Room:
     ) -> tuple[str, list[CheckResult]]:
         """What the hooks for messages make of one, and their results, up to the first
         that is red."""
-        # An earlier hook can have spoiled it
+        # An earlier check or hook can have spoiled it
         self.places.add_git_and_settings(self.place, self._head)
         path = files.clear(self.path / _MESSAGE)
         path.write_text(f"{message}\n", encoding="utf-8", errors="replace")
@@ -183,11 +174,10 @@ class Room:
             result = self.hook(hook, name, label)
             if not result:
                 continue
-            left = files.read_regular(path, _LONGEST) or b""
-            message = left.decode("utf-8", "replace")
-            if result.ok and ("\0" in message or not message.strip()):
-                refused = "it left a commit message that git refuses"
-                result = replace(result, ok=False, tail=refused)
+            left = files.read_regular(path) or b""
+            message = left.decode("utf-8", "replace").replace("\0", "")
+            if result.ok and not message.strip():
+                result = replace(result, ok=False, tail="it left no commit message")
             results.append(result)
             if not result.ok:
                 break
@@ -199,10 +189,8 @@ class Room:
         remove_repositories(self.place, self._tree)
         self.place.git.maybe("add", "-u", "--sparse", "--", ":/", timeout=BULK)
         ours = {*self.place.git.names("ls-files", "-z")}
-        index = self.path / ".git/index"
-        theirs = None
-        if files.read_regular(index, 1) is not None:  # git would wait for a FIFO
-            theirs = self.place.git.maybe("ls-files", "-z", GIT_INDEX_FILE=str(index))
+        index = str(self.path / ".git/index")
+        theirs = self.place.git.maybe("ls-files", "-z", GIT_INDEX_FILE=index)
         new = []
         for name in names_in(theirs):
             if name not in ours and (self.path / name).is_file():
@@ -215,24 +203,12 @@ class Room:
 
     def _put_back(self) -> list[str]:
         """Undo what was done to tracked files; their names."""
-        if changed := self.place.dirt(self._tree, untracked="no")[0]:
+        changed = self.place.dirt(self._tree, untracked="no")[0]
+        if changed:
             self.hold(self._tree)
         return changed
 
-    def _stamp(self, commit: str, entries: Mapping[str, str], before: str) -> str:
-        """What a room that holds `commit`, which has these `entries`, belongs to, where
-        `setup` ran on `before`. A `.gitattributes` decides how all files look, and git
-        writes only those again that changed."""
-        known = entries if before == commit else None
-        found = [self.places.stamp(before, known)]
-        for name, about in entries.items():
-            if name.endswith(".gitattributes"):
-                found.append(f"{about} {name}")
-        return files.digest("\0".join(found).encode("utf-8", "surrogatepass"))
-
-    def _make_anew(
-        self, commit: str, entries: Mapping[str, str], name: str
-    ) -> CheckResult | None:
+    def _make_anew(self, commit: str, name: str) -> CheckResult | None:
         """Throw the room away, check out `commit`, run `setup`, once more if it is red,
         and list what it made; its result if it stays red."""
         self.place.remove()
@@ -243,9 +219,8 @@ class Room:
         if result:
             self._put_back()
             self.places.add_git_and_settings(self.place, commit)
-        tracked = self.place.tracked(commit, entries)
-        made = exact.listing(self.path, tracked, self._is_kept)
-        note_setup(self.place, self._stamp(commit, entries, commit), made)
+        made = exact.listing(self.path, self.place.tracked(commit), self._is_kept)
+        note_setup(self.place, self.places.stamp(commit), made)
         return None
 
     @functools.cached_property

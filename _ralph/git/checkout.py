@@ -4,7 +4,7 @@ repository."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -147,10 +147,10 @@ class Checkout:
             new += [f"{path}/{name}" for name in inside[1]]
         return changed, new
 
-    def tracked(self, tree: str, entries: Mapping[str, str]) -> set[str]:
-        """The files of `tree`, which has these `entries`, and of its submodules, with
-        their `.git`. A submodule that home has no copy of is a folder, though nothing
-        is in it."""
+    def tracked(self, tree: str) -> set[str]:
+        """The files of `tree` and of its submodules, with their `.git`. A submodule
+        that home has no copy of is a folder, though nothing is in it."""
+        entries = self.git.entries(tree)
         links = links_among(entries)
         names = {*entries} - links.keys()
         modules = self.inner(tree) if links else {}
@@ -158,7 +158,7 @@ class Checkout:
             inside = {"\0"}
             if path in modules:
                 commit, module = modules[path]
-                inside = module.tracked(commit, module.git.entries(commit)) | {".git"}
+                inside = module.tracked(commit) | {".git"}
             names |= {f"{path}/{name}" for name in inside}
         return names
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from _ralph import files, text
-from _ralph.checks import guard, hooks
-from _ralph.checks.guard import Guard, fault_of
+from _ralph.checks import faults, guard, hooks
+from _ralph.checks.guard import Guard
 from _ralph.checks.opening import shared_python
 from _ralph.checks.places import MESSAGE_HOOKS, setup_failed
 from _ralph.checks.results import Known, Results
@@ -148,7 +148,7 @@ class Opening:
             self.guards = found[0]
             notices = found[1].notices
         if plan.setup and not wrong:
-            wrong = shared_python(places, plan, folder)
+            wrong = shared_python(places, folder)
         if wrong:
             raise BadInput(wrong)
         for one in self.guards:
@@ -294,7 +294,9 @@ class Opening:
 def cannot_run(loop: Loop, task: Task, result: CheckResult) -> str:
     """Why a task's own check cannot run here, if it is red for a reason of the place.
     What the task's words name beside its checks it may be to make."""
-    lacks = None if result.ok else fault_of(loop.places, result)
+    if result.ok:
+        return ""
+    lacks = faults.find(result.tail, loop.git, loop.paths.room)
     said = {key: value for key, value in task.raw.items() if key != "checks"}
     if lacks is None or lacks.is_named_in(json.dumps(said, ensure_ascii=False)):
         return ""

@@ -11,7 +11,7 @@ from pathlib import Path
 from _ralph import files, text
 from _ralph.agents import registry
 from _ralph.agents.team import Agents
-from _ralph.checks import missing, opening
+from _ralph.checks import elsewhere, opening, trust
 from _ralph.checks.places import Places
 from _ralph.checks.view import View
 from _ralph.git.branch import Branch
@@ -108,9 +108,8 @@ def _git(loop: Loop) -> Findings:
 def _files(loop: Loop) -> Findings:
     """Files that decide what checks test, and what agents may change."""
     opening.require_own_files(loop.places)
-    yield from notes(opening.uncopied(loop.places), "warning")
     yield from notes(opening.unprotected(loop.plan, loop.git), "warning")
-    yield from notes(missing.above(loop.paths.places))
+    yield from notes(elsewhere.above(loop.paths.places))
 
 
 def _agents(loop: Loop) -> Findings:
@@ -125,11 +124,8 @@ def _agents(loop: Loop) -> Findings:
         if denied:
             who = f"{agent.name} may not write {text.few(denied)} by itself"
             yield "note", f"{who}, and a task names that: --full-permissions lets it"
-    trust = loop.places.from_home.trust
-    if trust.answers:
-        tip, name = loop.branch.beginning(), loop.branch.name
-        told = [agent.cli.trust for agent in agents]
-        yield from notes(trust.warnings(loop.git, tip, name, told))
+    told = [agent.cli.trust for agent in agents]
+    yield from notes(trust.warnings(loop.places.from_home.trust, told))
 
 
 def made(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from _ralph import codec, files, text
 from _ralph.agents.prompt import Briefing, prompt_values, render_prompt
+from _ralph.checks import trust
 from _ralph.checks.elsewhere import changed_at_home
 from _ralph.checks.places import prepare_workspace, setup_failed
 from _ralph.errors import SetupFailed, StopNow
@@ -222,7 +223,7 @@ def prompt_for(loop: Loop, begun: Begun) -> str:
         handoff=loop.paths.handoff(begun.worker),
         attempts=attempts_at(loop.limits, task),
         reads_rulebook=begun.agent.cli.reads_rulebook,
-        trusted=loop.places.from_home.trust.files,
+        trusted=trust.trusted_files(loop.places.from_home.trust),
         recent=loop.branch.log(begun.base, 5),
         beside=beside,
         clean_start=begun.clean or not begun.left,

@@ -27,6 +27,8 @@ from _ralph.process.transcript import Transcript
 GRACE = 5.0
 """Seconds between TERM and KILL for what an attempt leaves behind."""
 _KILL_DEADLINE = 10.0
+_SOON = 10.0
+"""Seconds that a program may take that is only asked something."""
 _CHUNK = 1 << 18
 """Bytes that are read at once and, on Linux, fit into a pipe: then who writes a lot and
 who reads it wait for each other less often."""
@@ -246,6 +248,22 @@ def _nameless() -> BinaryIO:
     import tempfile
 
     return tempfile.TemporaryFile()
+
+
+def ask(words: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
+    """What a short program prints; nothing if it fails to start or to end soon."""
+    try:
+        done = subprocess.run(
+            words,
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SOON,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return os.fsdecode(done.stdout)
 
 
 def reap(pid: int, seconds: float) -> int | None:

@@ -248,13 +248,6 @@ def test_what_landed_meanwhile_is_no_evidence_for_a_killed_agent() -> None:
     assert found[2].turned and found[2].base is False
 
 
-def test_a_program_that_was_missing_is_not_flaky() -> None:
-    room = Room(tip="own -", new="own +")
-    room.results.add("new", [CheckResult("own", "own", False, 127, missing="tool")])
-    found = room.ask(gives_up=True)
-    assert found[2].turned and not found[2].flaky
-
-
 @pytest.mark.parametrize(
     ("last", "program"),
     [("", ""), ("a", "a"), ("b", "ab"), ("ba", "ab"), ("c", "abc"), ("x", "")],

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -42,37 +40,17 @@ def unseen(repo: Repo) -> list[str]:
     return opening.unseen(loop.places, loop.agents)
 
 
-def test_what_is_not_committed_is_named_and_first_what_a_check_needs(
-    repo: Repo,
-) -> None:
+def test_what_is_not_committed_is_named_and_what_a_check_needs(repo: Repo) -> None:
     repo.plan({"checks": ["sh tools/check.sh"]})
     repo.write("AGENTS.md", "rules\n")
     assert unseen(repo) == []
     repo.write("a/new.txt", "x")
     repo.write("tools/check.sh", "true")
     (said,) = unseen(repo)
-    assert "tools/check.sh, a/new.txt" in said
+    assert "a/new.txt, tools/check.sh" in said
     assert said.endswith("a check names tools/check.sh: commit it")
     repo.plan({"checks": ["sh tools/precheck.sh"]})
     assert "a check names" not in unseen(repo)[0]
-
-
-def test_what_worktreeinclude_names_and_is_no_file_is_named(repo: Repo) -> None:
-    repo.write(".gitignore", "conf*\n")
-    repo.write(".worktreeinclude", "conf*\n")
-    repo.commit("ignore")
-    repo.plan({"checks": ["true"]})
-    repo.write("conf", "x")
-    (repo.path / "conf-link").symlink_to("conf")
-    assert opening.uncopied(loop_of(repo).places) == []
-    (repo.path / "conf.d").symlink_to("..")
-    (repo.path / "conf-gone").symlink_to("nothing")
-    with contextlib.closing(socket.socket(socket.AF_UNIX)) as server:
-        server.bind(str(repo.path / "conf-socket"))
-        (repo.path / "conf-door").symlink_to("conf-socket")
-    names = "conf-door, conf-gone, conf.d"
-    said = f".worktreeinclude names what is no file to copy: {names}"
-    assert opening.uncopied(loop_of(repo).places) == [said]
 
 
 def unprotected(repo: Repo) -> list[str]:
@@ -92,27 +70,6 @@ def test_patterns_that_protect_nothing_and_tests_that_none_covers_are_named(
     assert "tests/test_a.py" in tests
     repo.plan({"checks": ["true"]}, protect=["tests/**"])
     assert unprotected(repo) == []
-
-
-ALONE = "all tests are in test.js, which is protected, so no task can add to it without `allow`"
-
-
-@pytest.mark.parametrize(
-    ("tests", "protect", "allow", "said"),
-    [
-        (["test.js"], ["test.*"], [], [ALONE]),
-        (["test.js"], ["test.*"], ["test.js"], []),
-        (["test.js", "more.test.js"], ["*.test.*", "test.*", "jest.config.*"], [], []),
-        (["a.test.js"], ["*.test.*"], [], []),
-    ],
-)
-def test_all_tests_in_one_protected_file(
-    repo: Repo, tests: list[str], protect: list[str], allow: list[str], said: list[str]
-) -> None:
-    for name in tests:
-        repo.write(name, "")
-    repo.plan({"checks": ["false"], "allow": allow}, protect=protect)
-    assert unprotected(repo) == said
 
 
 KEY = {
@@ -149,21 +106,19 @@ def test_what_a_run_says_in_its_first_lines(repo: Repo) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "allow", "said"),
+    ("words", "allow", "named"),
     [
-        ([], [".claude/skills/x.md"], True),
-        (["--full-permissions"], [".claude/skills/x.md"], False),
-        ([], ["skills/x.md"], False),
+        ({}, [".claude/skills/x.md"], [".claude/skills/x.md"]),
+        ({"full_permissions": True}, [".claude/skills/x.md"], []),
+        ({}, ["skills/x.md"], []),
     ],
 )
-def test_a_task_for_a_folder_that_claude_may_not_write_is_named(
-    repo: Repo, words: list[str], allow: list[str], said: bool
+def test_a_folder_that_claude_may_not_write_is_named(
+    repo: Repo, words: dict[str, bool], allow: list[str], named: list[str]
 ) -> None:
-    for program in ("claude", "bwrap", "socat"):
-        repo.tool(program, "exit 1")
     repo.plan({"checks": ["false"], "allow": allow})
-    done = repo.ralph("doctor", *words)
-    assert ("claude may not write .claude/skills/x.md" in done.stdout) is said
+    loop = loop_of(repo, **words)
+    assert opening.denied_paths(loop.plan, loop.agents.named("claude")) == named
 
 
 def test_submodules_that_are_not_there_are_named(repo: Repo) -> None:
@@ -187,11 +142,9 @@ def test_submodules_that_are_not_there_are_named(repo: Repo) -> None:
     [
         ([{}], {}, {}, ["claude"]),
         ([{}], {"agent": ["a", "b"]}, {}, ["a", "b"]),
-        ([{"agent": "c"}, {}], {"agent": "a"}, {}, ["c", "a"]),
         ([{"agent": "c", "passes": True}, {}], {"agent": "a"}, {}, ["a"]),
         ([{"agent": "c"}], {}, {"agent": ("x",)}, ["x"]),
         ([{}], {"agent": "a", "fallback": "b", "judge": "claude"}, {}, ["a", "b", "claude"]),
-        ([{"passes": True}], {"agent": "a", "judge": "claude"}, {}, ["claude"]),
     ],
 )  # fmt: skip
 def test_the_agents_that_a_run_needs(
@@ -295,12 +248,9 @@ def test_templates_are_tried_before_the_night(
     ("source", "named", "status"),
     [
         ('{"userStories": [{"id": "T1", "ti', "line 1", 2),
-        ("", "is empty", 2),
-        ('{"userStories": [{"id": "a", "title": "x"}], "limits": {"hours": "many"}}', "limits.hours", 0),
         ('{"userStories": [{"id": 1.5, "title": "a"}]}', "userStories[0].id", 2),
         ('{"userStories": [{"id": "a", "title": "x"}], "network": false}', "`network` is gone: --wrap", 0),
         ('{"tasks": [{"title": "a"}]}', "`ralph init` adds those that it finds", 0),
-        ('{"tasks": []}', "tasks: [] ", 0),
     ],
 )  # fmt: skip
 def test_a_plan_that_no_run_can_use_ends_with_2_and_nothing_happens(
@@ -313,7 +263,6 @@ def test_a_plan_that_no_run_can_use_ends_with_2_and_nothing_happens(
     assert done.returncode == 2
     assert done.stderr.startswith("ralph: prd.json")
     assert named in done.stderr
-    assert "Traceback" not in done.stderr
     assert repo.read("prd.json") == source
     assert not [*repo.outside.glob("**/ran")]
     assert not (repo.path / "progress.txt").exists()
@@ -327,22 +276,6 @@ def test_a_task_that_is_asked_for_and_not_there_is_said(repo: Repo) -> None:
     assert (code, "there is no task 'T9'" in summary["reason"]) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("plan", "options"),
-    [
-        ({"tasks": [{"title": "a"}]}, ("--check", "true")),
-        ({"tasks": [{"title": "a"}]}, ("--judge", "true")),
-        ({"tasks": [{"title": "a", "checks": ["true"]}]}, ()),
-    ],
-)
-def test_a_plan_with_a_check_or_a_judge_runs(
-    repo: Repo, plan: dict[str, Any], options: tuple[str, ...]
-) -> None:
-    repo.write("prd.json", json.dumps(plan))
-    words = ("--max-attempts", "1", "--agent", repo.agent("pass"))
-    assert repo.ralph("run", *options, *words).returncode == 4
-
-
 def test_where_there_is_no_plan_the_ways_are_named(repo: Repo, tmp_path: Path) -> None:
     ways = "prd.json; cd to your project, name its plan with --prd, or start one here: ralph init"
     for command in ("run", "status"):
@@ -353,13 +286,11 @@ def test_where_there_is_no_plan_the_ways_are_named(repo: Repo, tmp_path: Path) -
     assert "cd to your project, or start one: git init && ralph init" in said
 
 
-@pytest.mark.parametrize("odd", ["a\0b", "a\ud83d"], ids=["NUL", "half a pair"])
-@pytest.mark.parametrize(
-    ("key", "exit"), [("branchName", 2), ("prompt", 2), ("setup", 2), ("checks", 4)]
-)
+@pytest.mark.parametrize(("key", "exit"), [("setup", 2), ("checks", 4)])
 def test_a_text_that_no_program_can_take_is_said(
-    repo: Repo, key: str, exit: int, odd: str
+    repo: Repo, key: str, exit: int
 ) -> None:
+    odd = "half a pair: \ud83d"
     repo.plan({"checks": ["true"]}, **{key: [odd] if key == "checks" else odd})
     code, summary, printed = repo.run(repo.agent("P('work').touch()"))
     assert (code, "unexpected" in printed) == (exit, False), (summary, printed)
@@ -372,7 +303,6 @@ def test_git_must_know_who_commits_and_take_the_branch(repo: Repo) -> None:
     repo.plan({"checks": ["true"]})
     loop = loop_of(repo)
     opening.require_branch(loop.git, loop.branch)
-    assert opening.version_of(loop.git) >= opening.OLDEST
     for name, said in (
         ("a..b", r"'a\.\.b' is not a valid branch name"),
         ("main", "main is checked out in .*; switch away"),

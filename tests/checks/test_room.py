@@ -15,7 +15,7 @@ from _ralph import files
 from _ralph.checks.room import Room
 from _ralph.model import Check, Setup
 from _ralph.state.layout import logs_folder
-from tests.conftest import Repo, sample
+from tests.conftest import Repo
 from tests.git.support import (
     head,
     leave_filter,
@@ -72,7 +72,7 @@ def shell(room: Room, *commands: str) -> list[bool]:
     ("what", "times"),
     [
         ("nothing", 1), ("the message", 1), ("another file", 2), ("the command", 2), ("the folder is gone", 2),
-        ("the index is gone", 2), ("the note is damaged", 2), ("a file to carry over", 2),
+        ("the note is damaged", 2), ("a file to carry over", 2),
     ],
 )  # fmt: skip
 def test_a_room_is_made_anew_for_another_tree(
@@ -90,8 +90,6 @@ def test_a_room_is_made_anew_for_another_tree(
             setup = f"{SETUP} && true"
         case "the folder is gone":
             files.clear(room.path)
-        case "the index is gone":
-            files.clear(room.place.index)
         case "the note is damaged":
             room.place.beside("setup").write_text("{")
         case "a file to carry over":
@@ -141,11 +139,11 @@ def test_what_setup_does_to_tracked_files_is_put_back(project: Repo) -> None:
     ("when", "most"),
     [
         # the start, candidates and agents, the final check
-        ((), {"room-1": 1 + 4, "work-1": 4, "room-2": 1}),
+        ((), {"room-1": 1 + 3, "work-1": 3, "room-2": 1}),
         (("*.lock",), {"room-1": 1 + 1, "work-1": 1 + 1, "room-2": 1}),
     ],
 )
-def test_how_often_setup_runs_in_a_night_of_four_tasks(
+def test_how_often_setup_runs_in_a_night(
     repo: Repo, when: tuple[str, ...], most: dict[str, int]
 ) -> None:
     """One of them changes the lock file."""
@@ -155,11 +153,11 @@ def test_how_often_setup_runs_in_a_night_of_four_tasks(
     setup: dict[str, Any] = {"run": f"basename $PWD >> {log}"}
     if when:
         setup["when"] = [*when]
-    tasks = [{"checks": [f"test -f T{number}"]} for number in range(1, 5)]
+    tasks = [{"checks": [f"test -f T{number}"]} for number in range(1, 4)]
     repo.plan(*tasks, setup=setup, checks=["true"])
     agent = repo.agent("P('a.lock' if task == 'T2' else task).write_text('2'); P(task).touch()")  # fmt: skip
     code, _, printed = repo.run(agent)
-    assert (code, len(repo.passed())) == (0, 4), printed
+    assert (code, len(repo.passed())) == (0, 3), printed
     assert Counter(log.read_text().split()) == most
 
 
@@ -205,10 +203,9 @@ def everything(room: Room) -> set[tuple[str, bool, bool]]:
 @pytest.mark.parametrize(
     "deed",
     [
-        "touch vendor/sub/x", "mkdir -p vendor/sub/x/y", "rmdir vendor/sub && touch vendor/sub",
-        "rmdir vendor/sub && ln -s $OUT vendor/sub", "rm -r vendor && ln -s $OUT vendor", "ln -s $OUT link",
+        "touch vendor/sub/x", "rmdir vendor/sub && ln -s $OUT vendor/sub", "rm -r vendor && ln -s $OUT vendor",
         "mkdir -p deps/a/b", "git init -q nested && touch nested/x", "mkdir .GIT && touch .GIT/x", "touch '? x' 'H x'",
-        "mkdir src/.git && touch src/.git/x", "touch src/.git", "git init -q src && touch src/x",
+        "mkdir src/.git && touch src/.git/x", "git init -q src && touch src/x",
         "rm src/a && mkdir src/a && touch src/a/x", "rm -r src; ln -s . src", "rm -r src; touch src",
     ],
 )  # fmt: skip
@@ -232,33 +229,6 @@ def beside_a_submodule(repo: Repo) -> Path:
     return repo.write("../out/sub/mine", "mine\n").parent
 
 
-def test_links_that_setup_or_the_project_made_lead_nothing_out(project: Repo) -> None:
-    outside = beside_a_submodule(project)
-    (project.path / "link").symlink_to(outside)
-    project.git("add", "link")
-    project.git("commit", "-qm", "link")
-    for number in ("0001", "0002"):
-        room = room_of(project, f"rm -r vendor && ln -s {outside.parent} vendor")
-        assert room.prepare(head(project), number) is None
-        deed = "rm link; mkdir link; touch link/mine"
-        assert shell(room, deed, "test -L link") == [True, True]
-    assert (room.path / "vendor").is_symlink()
-    assert [path.name for path in outside.iterdir()] == ["mine"]
-
-
-def test_files_that_attributes_change_are_as_in_a_clone(project: Repo) -> None:
-    project.write("x.t", "good\n")
-    project.commit("x.t")
-    room = prepared(project, SETUP)
-    project.write(".gitattributes", "*.t text eol=crlf\n")
-    project.commit("attributes")
-    assert room.prepare(head(project), "0002") is None
-    assert (room.path / "x.t").read_bytes() == b"good\r\n"
-    assert (room.path / "deps/made").exists()
-    assert room.prepare(head(project), "0003") is None
-    assert setups(room) == 2
-
-
 def test_kept_paths_stay(project: Repo) -> None:
     room = prepared(project, "", "cache/", "out/*.bin")
     deed = "mkdir cache out && touch cache/x out/y.bin out/z x.log"
@@ -271,10 +241,8 @@ def test_kept_paths_stay(project: Repo) -> None:
 @pytest.mark.parametrize(
     ("deed", "times"),
     [
-        ("echo EVIL > deps/made", 2), ("rm deps/made", 2), ("rm -r deps", 2), ("chmod +x deps/made", 2),
-        ("rm deps/made && ln -s /etc/passwd deps/made", 2), ("rm -r deps && ln -s /etc deps", 2),
-        # the same bytes
-        ("touch -d 2001-01-01 deps/made", 1), ("cp deps/made x; mv x deps/made", 1),
+        ("echo EVIL > deps/made", 2), ("rm -r deps", 2), ("rm -r deps && ln -s /etc deps", 2),
+        ("touch -d 2001-01-01 deps/made", 1),  # the same bytes
     ],
 )  # fmt: skip
 def test_a_check_that_changes_what_setup_made_leads_to_another_room(
@@ -282,31 +250,14 @@ def test_a_check_that_changes_what_setup_made_leads_to_another_room(
 ) -> None:
     room = prepared(project, SETUP)
     assert shell(room, deed) == [True]
-    for number in ("0002", "0003"):
-        assert room.prepare(head(project), number) is None
-        assert setups(room) == times
-        assert (room.path / "deps/made").read_text() == "one\n"
+    assert room.prepare(head(project), "0002") is None
+    assert setups(room) == times
+    assert (room.path / "deps/made").read_text() == "one\n"
     said = "".join(room.notices)
     assert ("the room is made again: deps" in said) is (times == 2)
 
 
-@pytest.mark.parametrize(
-    ("command", "missing"),
-    [
-        ("no-such-tool --help", "no-such-tool"), (("no-such-tool", "-x"), "no-such-tool"),
-        ("./bin/tool --help", ""), ("bin/tool", ""), (("./no-such-tool",), ""), ("cd . && no-such-tool", ""),
-        ("PATH=. no-such-tool", ""), ("exit 127", ""), ("sh -c no-such-tool", ""), ("no-such-tool; exit 1", ""),
-        ("'no-such", ""),
-    ],
-)  # fmt: skip
-def test_a_check_that_cannot_start_names_the_program(
-    project: Repo, command: str | tuple[str, ...], missing: str
-) -> None:
-    (result,) = prepared(project).run([Check("x", command)], "0001")
-    assert (result.ok, result.missing) == (False, missing)
-
-
-MOVES = ['rm -rf "$PWD"', 'mv "$PWD" ../gone', 'mv "$PWD" ../gone; ln -s PERSON "$PWD"']
+MOVES = ['rm -rf "$PWD"', 'mv "$PWD" ../gone; ln -s PERSON "$PWD"']
 
 
 @pytest.mark.parametrize("deed", MOVES)
@@ -342,13 +293,10 @@ def test_ralph_runs_no_filter_that_a_check_or_a_hook_left_in_a_submodule(
     assert not ran.exists()
 
 
-REPLACED = [
-    "rm -r vendor/lib; ln -s HOME vendor/lib", "rm -r vendor/lib; ln -s HOME/vendor/lib vendor/lib",
-    "rm -r vendor; ln -s HOME/vendor vendor", "rm -r vendor/lib", "rm -r vendor; touch vendor",
-]  # fmt: skip
+REPLACED = ["rm -r vendor/lib; ln -s HOME vendor/lib", "rm -r vendor/lib"]
 
 
-@pytest.mark.parametrize("deed", sample(REPLACED, 2))
+@pytest.mark.parametrize("deed", REPLACED)
 def test_a_submodule_that_is_replaced_leads_nowhere_and_is_put_back(
     repo: Repo, deed: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import venv
 from typing import Any
 
@@ -41,28 +40,32 @@ def share_python(repo: Repo) -> str:
     return f"pwd > {site}/shop.pth"
 
 
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [
-        (AWAY, "setup failed with exit 3"),
-        # the cause, and not the hints after it
-        (f"cat << END; exit 3\nresolving\nERROR: no such package\n{HINTS}\nEND", ": ERROR: no such package hint 0"),
-        # as pip does, which would install into the person's Python
-        ("test -z \"$PIP_REQUIRE_VIRTUALENV\" || { echo 'ERROR: Could not find an activated virtualenv'; exit 3; }",
-         "python3 -m venv .venv && .venv/bin/pip install"),
-        ("shared", "Let `setup` make a Python of its own in each checkout"),
-    ],
-)  # fmt: skip
-def test_red_at_the_start_no_agent_is_paid(repo: Repo, script: str, said: str) -> None:
-    setup = share_python(repo) if script == "shared" else script
-    plan(repo, str(repo.program("../setup", setup)))
+RED = {
+    # the cause, and not the hints after it
+    "failed": (
+        f"cat << END; exit 3\nresolving\nERROR: no such package\n{HINTS}\nEND",
+        ": ERROR: no such package hint 0",
+    ),
+    # as pip does, which would install into the person's Python
+    "pip": (
+        "test -z \"$PIP_REQUIRE_VIRTUALENV\" || { echo 'ERROR: Could not find an activated virtualenv'; exit 3; }",
+        "python3 -m venv .venv && .venv/bin/pip install",
+    ),
+    "shared": ("", "Let `setup` make a Python of its own in each checkout"),
+}
+
+
+@pytest.mark.parametrize("why", RED)
+def test_red_at_the_start_no_agent_is_paid(repo: Repo, why: str) -> None:
+    script, said = RED[why]
+    plan(repo, str(repo.program("../setup", script or share_python(repo))))
     code, summary, printed = repo.run(repo.agent(MAKES))
     assert (code, prompts(repo)) == (2, []), printed
     assert said in summary["reason"]
-    assert "the last run stopped at" in repo.ralph("status").stdout
     assert "hint 8" not in summary["reason"]
-    repo.program("../setup", "true")
-    if script != "shared":
+    if why == "failed":
+        assert "the last run stopped at" in repo.ralph("status").stdout
+        repo.program("../setup", "true")
         assert repo.run(repo.agent(MAKES))[0] == 0
 
 
@@ -80,12 +83,8 @@ def test_red_later_on_the_branch_s_own_files_it_is_waited_for(
         agent = f"(OUT / 'away').touch()\n{MAKES}"
         setup = f"! test -e {away} || {{ {AWAY}; }}"
     plan(repo, setup)
-    words = (
-        "--agent",
-        repo.agent(agent),
-        "--notify",
-        f"cat > {away}-said; rm -f {away}",
-    )
+    notify = f"cat > {away}-said; rm -f {away}"
+    words = ("--agent", repo.agent(agent), "--notify", notify)
     done = repo.ralph("run", *words, first=SOON, timeout=90)
     assert (done.returncode, repo.verdicts()) == (0, ["T1 passed"]), done.stdout
     assert len(prompts(repo)) == 1
@@ -94,24 +93,17 @@ def test_red_later_on_the_branch_s_own_files_it_is_waited_for(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "least"),
-    [(("--max-hours", "0.001"), 3, 2.0), (("--max-wait", "0"), 75, 0.0)],
+    ("words", "code"), [(("--max-hours", "0.001"), 3), (("--max-wait", "0"), 75)]
 )
 def test_a_wait_for_setup_ends_with_the_run_and_counts_no_attempt(
-    repo: Repo, words: tuple[str, ...], code: int, least: float
+    repo: Repo, words: tuple[str, ...], code: int
 ) -> None:
     repo.write("../away", "")
     plan(repo, IN_WORKSPACE.format(repo.outside))
-    began = time.monotonic()
     done = repo.ralph("run", "--agent", repo.agent(MAKES), *words, first=SOON)
     assert (done.returncode, prompts(repo)) == (code, []), done.stdout
     assert "setup failed with exit 3" in done.stdout + done.stderr
-    assert least <= time.monotonic() - began < 40
-    assert not repo.alive()
-    (repo.outside / "away").unlink()
-    assert repo.run(repo.agent(MAKES))[0] == 0
-    assert repo.verdicts()[-1] == "T1 passed"
-    assert repo.records("verdict")[-1]["attempt"] == 1
+    assert [one["verdict"] for one in repo.records("verdict") if "attempt" in one] == []
 
 
 def test_red_on_a_candidate_alone_is_a_red_check(repo: Repo) -> None:

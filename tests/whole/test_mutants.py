@@ -152,7 +152,7 @@ MUTANTS: dict[str, Mutant] = {
         test_evidence.test_a_database_that_dies_in_the_night_blocks_nobody,
     ),
     "127 is red like any other": (
-        "_ralph.loop.opening.fault_of",
+        "_ralph.checks.faults.find",
         lambda *_: None,
         test_evidence.test_a_check_that_cannot_start_costs_no_agent,
     ),
@@ -275,7 +275,7 @@ def test_every_safeguard_is_needed(
 
 ROOM = {
     "_ralph.model.Paths.room": property(Paths.workspace),
-    "_ralph.checks.room.Room._stamp": lambda *_: "no setup",  # as a workspace has it
+    "_ralph.checks.places.Places.stamp": lambda *_: "no setup",  # as a workspace has it
     "_ralph.checks.exact.restore": lambda *_: [],
 }
 
