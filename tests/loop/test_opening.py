@@ -168,7 +168,7 @@ def test_what_was_green_on_this_very_commit_is_tried_again_later(repo: Repo) -> 
     repo.plan(own("T1"), checks=[check], setup=setup)
     assert repo.run(repo.agent(COUNTS))[0] == 0
     plan = json.loads(repo.read("prd.json"))
-    plan["userStories"].append({**own("T2"), "title": "b", "passes": False})
+    plan["userStories"].append({**own("T2"), "id": "T2", "title": "b"})
     repo.write("prd.json", json.dumps(plan))
     for name in ("check", "setup"):
         away = repo.write(f"../{name}", "")
