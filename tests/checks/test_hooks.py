@@ -221,7 +221,6 @@ STAGES = "mkdir gen; echo 1 > gen/out.txt; echo 2 > '*'; touch loose; git add ge
         ("echo formatted > new.txt; git add new.txt; echo too > a.txt; touch loose", True, {"new.txt", "a.txt"}),
         (NESTED, True, {"new.txt", "-a.txt"}),  # no submodule
         (STAGES, True, {"new.txt", "gen/out.txt", "*", "-a.txt"}),
-        ("echo 1 > a.txt; rm .git/index; mkfifo .git/index", True, {"new.txt", "a.txt"}),
     ],
 )  # fmt: skip
 def test_what_a_hook_leaves_of_the_files(
