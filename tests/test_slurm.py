@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,7 +31,7 @@ def slurm(tmp_path: Path) -> Iterator[Slurm]:
         made.kill()
 
 
-def submit(slurm: Slurm, repo: Repo, agent: str, *slot: str, **top: Any) -> str:
+def submit(slurm: Slurm, repo: Repo, agent: str) -> str:
     """Two plans of two tasks, which sbatch is told to run; the number of the array."""
     command = repo.agent(agent)
     for plan in PLANS:
@@ -40,11 +39,11 @@ def submit(slurm: Slurm, repo: Repo, agent: str, *slot: str, **top: Any) -> str:
             {"id": f"{plan}-{i}", "title": "t", "checks": [f"test -f {plan}-{i}.txt"]}
             for i in (1, 2)
         ]
-        content = {"project": plan, "agent": command, **top, "userStories": tasks}
+        content = {"project": plan, "agent": command, "userStories": tasks}
         repo.write(f"plans/{plan}/prd.json", json.dumps(content))
     tool = repo.tool("ralph", f'exec {sys.executable} -m ralph "$@"')
     env = {**repo.env, **slurm.env, "PATH": f"{tool.parent}:{slurm.env['PATH']}"}
-    words = ["sbatch", "--parsable", *slot, str(ROOT / "examples/slurm.sh")]
+    words = ["sbatch", "--parsable", str(ROOT / "examples/slurm.sh")]
     return subprocess.check_output(words, cwd=repo.path, env=env, text=True).strip()
 
 
@@ -79,22 +78,3 @@ def test_two_plans_on_two_nodes_one_of_which_dies(slurm: Slurm, repo: Repo) -> N
     assert verdicts(repo, "search")[0] == "search-1 passed"
     assert verdicts(repo, "search")[-1] == "search-2 passed"
     assert repo.has_landed("search-2.txt", "ralph/search")
-
-
-def test_a_slot_ends_and_a_plan_needs_a_person(slurm: Slurm, repo: Repo) -> None:
-    """ralph gets the signal, and goes on in the next slot; exit 4 ends the job."""
-    agent = """
-        if task == "prices-2" and not (OUT / "hung").exists():
-            (OUT / "hung").touch()
-            time.sleep(600)
-        if task != "search-1": P(f"{task}.txt").touch()
-    """
-    # Slurm looks every 30 seconds for signals that are due within the next 30.
-    slot = ["--time=2", "--signal=B:TERM@60"]
-    number = submit(slurm, repo, agent, *slot, limits={"attempts": 1})
-    told = slurm.wait_for(f"{number}_1", "FAILED", 60)
-    assert (told["ExitCode"], told["Restarts"]) == ("4:0", "0")
-    assert slurm.wait_for(f"{number}_0", "COMPLETED", 240)["Restarts"] != "0"
-    assert "prices-2 interrupted" in verdicts(repo, "prices")
-    assert verdicts(repo, "prices")[-1] == "prices-2 passed"
-    assert "search-1 failed" in verdicts(repo, "search")

@@ -298,10 +298,8 @@ def _read_answer(
                 top[key] = answer[key]
     if red:
         top["checks"] = [_may_be_red(check, red) for check in top.get("checks") or []]
-    questions = answer.get("questions") or []
-    if not isinstance(questions, list):
-        raise BadInput("questions: expected a list")
-    if questions:
+    questions = answer.get("questions")
+    if questions and isinstance(questions, list):
         top["openQuestions"] = questions
     top["userStories"] = [_own_keys(task) for task in answer["userStories"]]
     plan = prd.read(jsontext.dump(top, "  ") + "\n", was.path)

@@ -64,15 +64,8 @@ def read(prd_path: Path) -> Status:
     """The state of a plan: nothing is written, no lock is taken. BadInput if it cannot
     be read."""
     paths = layout.locate(prd_path)
-    try:
-        plan = prd.load(paths.prd)
-        history = layout.history_of(paths, plan)
-    except BadInput as error:
-        if loop := layout.loop_at_work(paths):
-            raise BadInput(
-                f"{error}; the loop at work (pid {loop.pid}) starts nothing new until then"
-            ) from None
-        raise
+    plan = prd.load(paths.prd)
+    history = layout.history_of(paths, plan)
     to_land = False
     if history.branch and all(task.passed for task in plan.tasks):
         from _ralph.git.branch import Branch  # 10 ms, and only when all is done
@@ -290,7 +283,8 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     if wrong := prd.misspelt(plan):
         return [*wrong, again]
     if stopped and stopped.stop == "red-checks":
-        return [*(_mend(status) or ["mend what is red"]), again]
+        add = command_line("add", path, ["Mend it", "--check"])
+        return [f"mend what is red, or let a task do it: {add} ...", again]
     if stopped and stopped.stop == "budget":
         return [f"raise `budget` in {path}", again]
     if stopped and stopped.exit == Exit.AGENT:
@@ -337,23 +331,6 @@ def run_command(plan: Plan, path: Path, usd: float = _USD) -> str:
         if key and "dollars" in agent.cli.reports:
             return f"{command} --max-usd {usd:g}"
     return command
-
-
-def _mend(status: Status) -> list[str]:
-    """How to go on where checks of the plan are red: where each stands, and a task of
-    its own for it."""
-    from _ralph.checks.guard import where_in  # only then
-
-    recheck = status.history.recheck
-    red = recheck.red if recheck else []
-    steps = []
-    for check in status.plan.checks:
-        if any(line.startswith(f"{check.name} ") for line in red):
-            words = [f"Mend {check.name}", "--check", check.command]
-            add = command_line("add", status.prd, words)
-            where = where_in(status.plan, check)
-            steps.append(f"mend {check.name} ({where}), or let a task do it: {add}")
-    return steps
 
 
 def _unblock(status: Status, blocked: list[Task]) -> list[str]:

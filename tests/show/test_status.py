@@ -139,23 +139,19 @@ HOSTILE = ["価格" * 60, "\x1b[2J\x1b[31mred\x07\x00\u202e", "a\nb\r\nc\td \ud8
 
 
 @pytest.mark.parametrize("words", HOSTILE)
-@pytest.mark.parametrize("width", [60, 200])
-def test_no_text_breaks_a_row_or_moves_a_column(
-    tmp_path: Path, words: str, width: int
-) -> None:
+def test_no_text_breaks_a_row_or_moves_a_column(tmp_path: Path, words: str) -> None:
     tasks: Records = [
-        {"id": "A", "title": "a", "passes": True},
         {"id": f"B{words}", "title": f"b{words}", "blocked": words},
         {"id": "C", "title": words + "c", "dependsOn": [f"B{words}"]},
     ]
-    asks = {"question": words}
+    asks = {"blocked on": words}
     records = worked(f"B{words}", 1, "failed", handoff=asks, denials=[words])
     shown = make(tmp_path, tasks, records, project=f"p{words}")
-    printed = status.lines(shown, width, color=False)
+    printed = status.lines(shown, 60, color=False)
     assert all(text.clean(line) == line and "\n" not in line for line in printed)
     rows = [line for line in printed[: printed.index("")] if not line.startswith(" ")]
-    assert [row[:9] for row in rows] == ["passed   ", "blocked  ", "waiting  "]
-    assert max(map(len, rows)) <= width
+    assert [row[:9] for row in rows] == ["blocked  ", "waiting  "]
+    assert max(map(len, rows)) <= 60
 
 
 def on_a_terminal(repo: Repo, **env: str) -> str:
@@ -223,46 +219,48 @@ def asks(task: str) -> Records:
     # what no task can go on without comes before those that are blocked
     ("obo", [stopped("budget", 4)], "raise `budget` in prd.json; ralph run"),
     ("obo", [stopped("unavailable", 5)], "fix it; ralph doctor --probe; ralph run"),
-    ("ooo", [{"event": "recheck", "red": ["lint failed with exit 1"]}, stopped("red-checks", 4)], "mend lint (prd.json, line 1), or let a task do it: ralph add 'Mend lint' --check 'npm run lint'; ralph run"),
+    ("ooo", [{"event": "recheck", "red": ["lint failed with exit 1"]}, stopped("red-checks", 4)], "mend what is red, or let a task do it: ralph add 'Mend it' --check ...; ralph run"),
 ])  # fmt: skip
 def test_what_to_do_next(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    states: str,
-    records: Records,
-    wanted: str,
+    tmp_path: Path, states: str, records: Records, wanted: str
 ) -> None:
-    given: dict[str, dict[str, Any]] = {
-        "o": {"checks": ["x"]},
-        "n": {},
-        "b": {"checks": ["x"], "blocked": "why?"},
-        "p": {"checks": ["x"], "passes": True},
-    }
-    tasks = [
-        {"id": name, "title": name, **given[state]}
-        for name, state in zip("ABC", states, strict=True)
-    ]
-    checks = [{"name": "lint", "run": "npm run lint"}]
-    shown = make(tmp_path, tasks, records, checks=[] if "n" in states else checks)
-    shown = shown._replace(to_land=True)
+    shown = three(tmp_path, states, records)
     last = shown.history.stopped
     assert "; ".join(status.next_steps(shown, last)) == wanted
-    # where a key pays, the run has a limit
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
-    paid = wanted.replace("ralph run", "ralph run --max-usd 20")
-    paid = paid.replace("--max-usd 20 --check", "--check")
-    assert "; ".join(status.next_steps(shown, last)) == paid
-    monkeypatch.delenv("ANTHROPIC_API_KEY")
-    # a plan by another name is named in each command
-    named = shown._replace(prd=Path("my plan.json"))
-    again = re.sub(r"ralph ([a-z]+)(?= |;|$)", r"ralph \1 --prd 'my plan.json'", wanted)
-    again = again.replace("in prd.json", "in my plan.json")
-    assert "; ".join(status.next_steps(named, last)) == again
     # while a loop runs, only what blocks a task is a person's
     loop = Running(1, "", False, False, [])
     steps = status.next_steps(shown._replace(running=loop), last)
     assert steps == [step for step in steps if "run" not in step]
     assert bool(steps) is ("b" in states)
+
+
+GIVEN: dict[str, dict[str, Any]] = {
+    "o": {"checks": ["x"]},
+    "n": {},
+    "b": {"checks": ["x"], "blocked": "why?"},
+    "p": {"checks": ["x"], "passes": True},
+}
+
+
+def three(folder: Path, states: str, records: Records) -> Status:
+    """A plan of A, B and C in these states."""
+    tasks = []
+    for name, state in zip("ABC", states, strict=True):
+        tasks.append({"id": name, "title": name, **GIVEN[state]})
+    lint = {"name": "lint", "run": "npm run lint"}
+    checks = [] if "n" in states else [lint]
+    return make(folder, tasks, records, checks=checks)._replace(to_land=True)
+
+
+def test_the_next_run_names_the_plan_and_a_limit_where_a_key_pays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = three(tmp_path, "obo", asks("B"))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
+    assert status.next_steps(shown, None)[-1] == "ralph run --max-usd 20"
+    named = status.next_steps(shown._replace(prd=Path("my plan.json")), None)
+    assert named[0] == "ralph retry --prd 'my plan.json' B --answer '...'"
+    assert named[1] == "ralph run --prd 'my plan.json' --max-usd 20"
 
 
 # ---------------------------------------------------------------- the object
@@ -315,14 +313,8 @@ def test_what_is_used_of_each_limit(tmp_path: Path) -> None:
     assert printed[0] == "next     A  10 min 24 s, at least $3.20  a"
     used = status.as_object(told)["limits"]
     assert used["run"]["usd"] == {"used": 3.2, "limit": 20, "at_least": True}
-    assert used["plan"] == {
-        "usd": {"used": 3.2, "limit": 100, "at_least": True},
-        "tokens": {"used": 40628, "limit": 10**6, "at_least": False},
-    }
     ended = make(tmp_path, tasks, [*LIMITED, {"event": "stop"}], **tops)
     assert plan in status.lines(ended, 300, color=False)
-    odd = make(tmp_path, tasks, [], budget={"usd": 0})  # which no run would take
-    assert status.as_object(odd)["limits"] == {"run": {}, "plan": {}}
 
 
 WAITS = """
@@ -358,12 +350,6 @@ def test_the_object_before_during_and_after_a_run(repo: Repo) -> None:
     assert re.match(r"running  T1  \(attempt 1, \d+ s\) task 1\n", shown)
     assert f"\n         work-1: {agent[:40]}" in shown
     assert f"agents and checks work in {repo.places}\n" in shown
-    whole = repo.read("prd.json")
-    repo.write("prd.json", whole[:60])  # it says who waits for the plan
-    done = repo.ralph("status", "--json")
-    assert done.returncode == 2 and done.stdout == ""
-    assert f"the loop at work (pid {process.pid}) starts nothing new" in done.stderr
-    repo.write("prd.json", whole)
     repo.write("../go", "")
     assert process.wait(30) == 0
     after = look(repo)
@@ -396,7 +382,7 @@ def test_a_plan_that_cannot_be_read_is_named(repo: Repo) -> None:
     repo.write("prd.json", '{"userStories": [')
     done = repo.ralph("status")
     assert done.returncode == 2 and done.stderr.startswith("ralph: prd.json")
-    assert "loop" not in done.stderr and done.stdout == ""
+    assert done.stdout == ""
 
 
 # ---------------------------------------------------------------- quick
@@ -431,8 +417,6 @@ def test_what_is_red_in_the_end_is_shown_with_its_last_lines(repo: Repo) -> None
     assert repo.run(repo.agent("P('x').touch()"))[0] == 4
     shown = repo.ralph("status").stdout
     lines = "".join(f"| {number}\n" for number in range(5, 13))
-    assert (
-        f"not all checks are green: lint failed with exit 1 (0.0 s)\n{lines}all: "
-        in shown
-    )
-    assert "next: mend lint (prd.json, line " in shown
+    red = "not all checks are green: lint failed with exit 1 (0.0 s)"
+    assert f"{red}\n{lines}all: " in shown
+    assert "next: mend what is red" in shown
