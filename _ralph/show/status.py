@@ -283,8 +283,7 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     if wrong := prd.misspelt(plan):
         return [*wrong, again]
     if stopped and stopped.stop == "red-checks":
-        add = command_line("add", path, ["Mend it", "--check"])
-        return [f"mend what is red, or let a task do it: {add} ...", again]
+        return [*(_mend(status) or ["mend what is red"]), again]
     if stopped and stopped.stop == "budget":
         return [f"raise `budget` in {path}", again]
     if stopped and stopped.exit == Exit.AGENT:
@@ -331,6 +330,23 @@ def run_command(plan: Plan, path: Path, usd: float = _USD) -> str:
         if key and "dollars" in agent.cli.reports:
             return f"{command} --max-usd {usd:g}"
     return command
+
+
+def _mend(status: Status) -> list[str]:
+    """How to go on where checks of the plan are red: where each stands, and a task of
+    its own for it."""
+    from _ralph.checks.guard import where_in  # only then
+
+    recheck = status.history.recheck
+    red = recheck.red if recheck else []
+    steps = []
+    for check in status.plan.checks:
+        if any(line.startswith(f"{check.name} ") for line in red):
+            words = [f"Mend {check.name}", "--check", check.command]
+            add = command_line("add", status.prd, words)
+            where = where_in(status.plan, check)
+            steps.append(f"mend {check.name} ({where}), or let a task do it: {add}")
+    return steps
 
 
 def _unblock(status: Status, blocked: list[Task]) -> list[str]:

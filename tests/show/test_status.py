@@ -219,7 +219,7 @@ def asks(task: str) -> Records:
     # what no task can go on without comes before those that are blocked
     ("obo", [stopped("budget", 4)], "raise `budget` in prd.json; ralph run"),
     ("obo", [stopped("unavailable", 5)], "fix it; ralph doctor --probe; ralph run"),
-    ("ooo", [{"event": "recheck", "red": ["lint failed with exit 1"]}, stopped("red-checks", 4)], "mend what is red, or let a task do it: ralph add 'Mend it' --check ...; ralph run"),
+    ("ooo", [{"event": "recheck", "red": ["lint failed with exit 1"]}, stopped("red-checks", 4)], "mend lint (prd.json, line 1), or let a task do it: ralph add 'Mend lint' --check 'npm run lint'; ralph run"),
 ])  # fmt: skip
 def test_what_to_do_next(
     tmp_path: Path, states: str, records: Records, wanted: str
@@ -419,4 +419,4 @@ def test_what_is_red_in_the_end_is_shown_with_its_last_lines(repo: Repo) -> None
     lines = "".join(f"| {number}\n" for number in range(5, 13))
     red = "not all checks are green: lint failed with exit 1 (0.0 s)"
     assert f"{red}\n{lines}all: " in shown
-    assert "next: mend what is red" in shown
+    assert "next: mend lint (prd.json, line " in shown
