@@ -7,13 +7,12 @@ STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 SPACE := $(subst ,, )
-CRASH_TESTS = $(shell grep -rlE --include='test_*.py' '\bsample\b|hostile import|mark.crash|environ.get..[A-Z]+_(STEP|EXAMPLES|TASKS)' tests)
+CRASH_TESTS = $(shell grep -rlE --include='test_*.py' '\bsample\b|hostile import|mark.crash|environ.get..[A-Z]+_(STEP|EXAMPLES|SEEDS)' tests)
 
-# How much `make test-crash` does: every CRASH_STEP-th point, so many inputs, tasks and seeds. It runs what
+# How much `make test-crash` does: every CRASH_STEP-th point, so many inputs and seeds. It runs what
 # `make test` takes only a sample of.
 CRASH_STEP ?= 1
 HOSTILE_EXAMPLES ?= 1000
-SOAK_TASKS ?= 300
 JOBS_SEEDS ?= 60
 
 # Which tests `make test-darwin` runs; tests is all of them, 15 minutes.
@@ -38,7 +37,7 @@ test: $(STAMP) ## run the tests; TESTS=tests/git for some (6 min)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(TESTS)
 
 test-crash: $(STAMP) ## kill -9 at every state-changing call, failing disks, power cuts (20 min; CRASH_STEP=16: some)
-	CRASH_STEP=$(CRASH_STEP) HOSTILE_EXAMPLES=$(HOSTILE_EXAMPLES) SOAK_TASKS=$(SOAK_TASKS) JOBS_SEEDS=$(JOBS_SEEDS) $(BIN)/python -m pytest -m 'not agents' -rs $(CRASH_TESTS)
+	CRASH_STEP=$(CRASH_STEP) HOSTILE_EXAMPLES=$(HOSTILE_EXAMPLES) JOBS_SEEDS=$(JOBS_SEEDS) $(BIN)/python -m pytest -m 'not agents' -rs $(CRASH_TESTS)
 
 test-agents: $(STAMP) ## run the real agents against a scripted model, without a key; AGENTS=claude for one (5 min)
 	$(BIN)/python -m tests.install_agents $(AGENTS)

@@ -126,13 +126,7 @@ def run(**given: Any) -> int:
 
 @cli.command()
 @options.PRD
-@click.option(
-    "--format",
-    type=click.Choice(["text", "md", "json"]),
-    default="text",
-    show_default=True,
-    help="text for a terminal, md to paste into an issue, json for programs.",
-)
+@options.FORMAT
 @options.JSON
 def status(prd: Path, format: str, json: bool) -> None:
     """Show what passed, what is next, what is blocked.
@@ -150,13 +144,7 @@ def status(prd: Path, format: str, json: bool) -> None:
 
 @cli.command()
 @options.PRD
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.File("wb", lazy=True),
-    help="Where to write it; - for stdout.  [default: .ralph/report.html]",
-)
+@options.OUTPUT
 def report(prd: Path, output: IO[bytes] | None) -> None:
     """Write an HTML report.
 
@@ -168,11 +156,11 @@ def report(prd: Path, output: IO[bytes] | None) -> None:
     """
     from _ralph.show.report import page, save
 
-    if output:
-        made = page(prd).encode()  # before the file is opened, and so emptied
-        output.write(made)
-    else:
+    if output is None:
         click.echo(os.fsencode(save(prd)))  # a path need not be text
+        return
+    made = page(prd).encode()  # before the file is opened, and so emptied
+    output.write(made)
 
 
 @cli.command()
@@ -196,24 +184,7 @@ def prompt(**given: Any) -> None:
 
 @cli.command()
 @options.PRD
-@click.argument(
-    "briefs",
-    metavar="BRIEF...",
-    nargs=-1,
-    required=True,
-    type=click.Path(path_type=str, allow_dash=True),
-)
-@click.option(
-    "--planner",
-    metavar="CMD",
-    type=options.Command(),
-    help="The agent that plans. Default: the plan's planner, or its agent.",
-)
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Replace a plan with open tasks, or whose work HEAD lacks; one that git does not have is kept.",
-)
+@options.takes(options.PLAN_OPTIONS)
 @options.TIMEOUT
 @options.WRAP
 @options.for_people
@@ -248,21 +219,12 @@ def add(prd: Path, title: str, **fields: Any) -> None:
     """
     from _ralph.commands import requests
 
-    given = {key: value for key, value in fields.items() if value not in (None, ())}
-    click.echo(requests.add(prd, title, given))
+    click.echo(requests.add(prd, title, fields))
 
 
 @cli.command()
 @options.PRD
-@click.argument(
-    "ids", metavar="ID...", nargs=-1, required=True, shell_complete=options.known_tasks
-)
-@click.option(
-    "--answer",
-    default="",
-    metavar="TEXT",
-    help="Your answer. The next prompt shows it.",
-)
+@options.takes(options.RETRY_OPTIONS)
 @options.for_people
 def retry(prd: Path, ids: tuple[str, ...], answer: str) -> None:
     """Open blocked or passed tasks again, also during a run.
@@ -279,13 +241,7 @@ def retry(prd: Path, ids: tuple[str, ...], answer: str) -> None:
 
 @cli.command()
 @options.PRD
-@click.argument(
-    "note",
-    metavar="[ID] TEXT",
-    nargs=-1,
-    required=True,
-    shell_complete=options.known_tasks,
-)
+@options.NOTE
 @options.for_people
 def tell(prd: Path, note: tuple[str, ...]) -> None:
     """Add a note to a task or, without ID, to the plan.
@@ -298,9 +254,10 @@ def tell(prd: Path, note: tuple[str, ...]) -> None:
     """
     from _ralph.commands import requests
 
-    if len(note) > 2:
+    *task, words = note
+    if len(task) > 1:
         raise click.UsageError("expected [ID] TEXT; put the text in quotes")
-    click.echo(requests.tell(prd, note[-1], note[0] if len(note) == 2 else None))
+    click.echo(requests.tell(prd, words, *task))
 
 
 @cli.command()
@@ -319,11 +276,7 @@ def stop(prd: Path) -> None:
 
 @cli.command()
 @options.PRD
-@click.option(
-    "--eject",
-    is_flag=True,
-    help="Write ralph's prompt template as PROMPT.md, to change it.",
-)
+@options.EJECT
 def init(prd: Path, eject: bool) -> None:
     """Write prd.json, AGENTS.md and a line of .gitignore.
 
@@ -336,22 +289,17 @@ def init(prd: Path, eject: bool) -> None:
     """
     from _ralph.commands import init
 
-    lines = (
-        init.eject_prompt(prd)
-        if eject
-        else init.write_starters(prd) + init.next_steps(prd)
-    )
+    if eject:
+        lines = init.eject_prompt(prd)
+    else:
+        lines = init.write_starters(prd) + init.next_steps(prd)
     click.echo("\n".join(lines))
 
 
 @cli.command()
 @options.PRD
 @options.takes(options.RUN_OPTIONS)
-@click.option(
-    "--probe",
-    is_flag=True,
-    help="Run one cheap turn of each agent with nothing but HOME and PATH, as cron does.",
-)
+@options.PROBE
 def doctor(probe: bool, **given: Any) -> int:
     """Find problems before the run.
 
@@ -366,7 +314,8 @@ def doctor(probe: bool, **given: Any) -> int:
     from _ralph.commands.run import with_signals
     from _ralph.show.live import Terminal
 
-    chosen, view = options.chosen_for_run(given), Terminal()
+    chosen = options.chosen_for_run(given)
+    view = Terminal()
     return with_signals(
         lambda control: examine(chosen, control, view, click.echo, probe), view
     )
@@ -396,8 +345,7 @@ def land(branch: str | None, **given: Any) -> int:
 
 @cli.command()
 @options.PRD
-@click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
-@click.option("--force", is_flag=True, help="Also where an attempt was cut off.")
+@options.takes(options.CLEAN_OPTIONS)
 @options.for_people
 def clean(prd: Path, dry_run: bool, force: bool) -> int:
     """Remove the checkouts in which agents and checks worked.
@@ -465,17 +413,10 @@ def prepare_interpreter() -> None:
     cron has none."""
     if sys.getfilesystemencoding() != "utf-8":
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
-    for name in ("stdin", "stdout", "stderr"):
-        if (
-            getattr(sys, name) is None
-        ):  # else the next file that is opened takes its number
-            setattr(
-                sys,
-                name,
-                os.fdopen(
-                    os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"
-                ),
-            )
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the next file opened would take its number
+            null = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(null, mode))
 
 
 if __name__ == "__main__":

@@ -100,6 +100,7 @@ class Places:
     view: View
     prefix: Prefix | None = None
     trusted: dict[Path, Grants] = field(default_factory=dict)
+    _envs: dict[tuple[Path, bool], dict[str, str]] = field(default_factory=dict)
 
     @functools.cached_property
     def from_home(self) -> HomeFiles:
@@ -165,11 +166,13 @@ class Places:
 
     def env(self, place: Path) -> dict[str, str]:
         """The environment of agents, setup, checks and hooks in a place."""
-        here = registry.agent_env(self.paths.root)
         # Noted once it is green, so setup itself sees no half of what it makes
         made = self.paths.index_of(place).with_suffix(".setup")
         venv = self.setup is not None and made.is_file()
-        env = in_place(here, self.paths.root, place, venv)
+        if (place, venv) not in self._envs:
+            here = registry.agent_env(self.paths.root)
+            self._envs[place, venv] = in_place(here, self.paths.root, place, venv)
+        env = self._envs[place, venv]
         return env | trust.variables(env, self.trusted.get(place, {}))
 
     @contextlib.contextmanager

@@ -242,6 +242,77 @@ RUN_OPTIONS = (
     click.option("--notify-on", multiple=True, hidden=True),
 )
 """What `ralph run` takes, and `ralph doctor` with it."""
+FORMAT = click.option(
+    "--format",
+    type=click.Choice(["text", "md", "json"]),
+    default="text",
+    show_default=True,
+    help="text for a terminal, md to paste into an issue, json for programs.",
+)
+OUTPUT = click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.File("wb", lazy=True),
+    help="Where to write it; - for stdout.  [default: .ralph/report.html]",
+)
+NOTE = click.argument(
+    "note",
+    metavar="[ID] TEXT",
+    nargs=-1,
+    required=True,
+    shell_complete=known_tasks,
+)
+EJECT = click.option(
+    "--eject",
+    is_flag=True,
+    help="Write ralph's prompt template as PROMPT.md, to change it.",
+)
+PROBE = click.option(
+    "--probe",
+    is_flag=True,
+    help="Run one cheap turn of each agent with nothing but HOME and PATH, as cron does.",
+)
+PLAN_OPTIONS = (
+    click.argument(
+        "briefs",
+        metavar="BRIEF...",
+        nargs=-1,
+        required=True,
+        type=click.Path(path_type=str, allow_dash=True),
+    ),
+    click.option(
+        "--planner",
+        metavar="CMD",
+        type=Command(),
+        help="The agent that plans. Default: the plan's planner, or its agent.",
+    ),
+    click.option(
+        "--force",
+        is_flag=True,
+        help="Replace a plan with open tasks, or whose work HEAD lacks; one that git does not have is kept.",
+    ),
+)
+"""What `ralph plan` takes."""
+RETRY_OPTIONS = (
+    click.argument(
+        "ids", metavar="ID...", nargs=-1, required=True, shell_complete=known_tasks
+    ),
+    click.option(
+        "--answer",
+        default="",
+        metavar="TEXT",
+        help="Your answer. The next prompt shows it.",
+    ),
+)
+"""What `ralph retry` takes."""
+CLEAN_OPTIONS = (
+    click.option(
+        "-n", "--dry-run", is_flag=True, help="Only say what would be removed."
+    ),
+    click.option("--force", is_flag=True, help="Also where an attempt was cut off."),
+)
+"""What `ralph clean` takes."""
 TASK_FIELDS = (
     CHECK,
     click.option(

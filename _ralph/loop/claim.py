@@ -256,7 +256,9 @@ def prepare(loop: Loop, results: Results, begun: Begun) -> Begun | None:
     task = begun.task
     cannot = loop.when_setup_works(task.id, lambda: own_checks(loop, results, begun))
     if cannot:
-        set_aside(loop, begun, cannot)
+        said = f"{task.id}: set aside for this run: {cannot}"
+        loop.view.line(said, color="red")
+        close(loop, begun, Verdict.SET_ASIDE, cannot)
         return None
     red = []
     failing = []
@@ -311,19 +313,20 @@ def own_checks(loop: Loop, results: Results, begun: Begun, tip: str = "") -> str
     return ""
 
 
-def set_aside(loop: Loop, begun: Begun, reason: str) -> None:
-    """Close the start of a task for which no agent is paid in this run."""
+def close(loop: Loop, begun: Begun, verdict: Verdict, reason: str) -> None:
+    """Close the start of an attempt whose agent had not started, with a verdict that
+    counts nothing. Earlier work on its task stays."""
+    known = loop.history.of(begun.task).unfinished
     record = replace(
-        begun.ended(Verdict.SET_ASIDE, reason),
+        begun.ended(verdict, reason),
         uncounted=True,
-        base=begun.base if begun.left else "",
-        left=begun.left,
-        conflict=begun.conflict,
+        base=known.base,
+        left=known.left,
+        conflict=known.conflict,
     )
     said = f"- reason: {text.one_line(reason, 500)}"
     with loop.plan_locked():
-        loop.write(record, f"{begun.headline} | set aside", [said])
-    loop.view.line(f"{begun.task.id}: set aside for this run: {reason}", color="red")
+        loop.write(record, f"{begun.headline} | {verdict}", [said])
 
 
 # ---------------------------------------------------------------- nothing to claim
@@ -383,7 +386,8 @@ def wait_for_task(loop: Loop) -> None:
     """Wait until there may be a task to claim: the plan or the log changed, an agent is
     back, a person asked to stop, or the time is up. In no lock."""
     if loop.trouble:
-        loop.say_trouble()
+        loop.wait_for_plan()
+        return
 
     def is_over() -> bool:
         stop = loop.control.stop_now or loop.asked_to_stop()
@@ -391,7 +395,7 @@ def wait_for_task(loop: Loop) -> None:
 
     now = time.time()
     end = max(loop.history.this_run.waited.until, now)
-    if loop.others_at_work or loop.trouble:
+    if loop.others_at_work:
         end = now + _LOOK
     end = min(end, loop.ends)
     if end > now + 1:

@@ -156,21 +156,23 @@ def gathered(
 ) -> Gathered:
     """What hooks and checks say of a candidate. SetupFailed if `setup` is red on the
     branch's own files, or the prefix starts nothing."""
-    begun = candidate.worked.begun
+    worked, tip = candidate.worked, candidate.tip
+    begun = worked.begun
+    env = begun.variables(loop.paths)
     hooked = Hooked(candidate.commit)
     # a recovered attempt does not know what was red before it
-    own_checks(loop, results, begun, candidate.tip)
+    own_checks(loop, results, begun, tip)
     if candidate.message and loop.places.has_hooks():
         # they do what they like in the room: nothing is known of it afterwards
         results.room_changes()
         loop.view.doing("running commit hooks")
-        room = Room.at(loop.places, loop.paths.room, begun.variables(loop.paths))
+        room = Room.at(loop.places, loop.paths.room, env)
         hooked = hooks.run_hooks(
             loop.places,
             loop.branch,
             room,
             candidate.commit,
-            candidate.tip,
+            tip,
             candidate.message,
             begun.task.allow,
             begun.name,
@@ -178,74 +180,44 @@ def gathered(
         why = prefix_fails(loop.places, room.path) if hooked.red else ""
         if why:
             raise SetupFailed(why)
-    found = Gathered(hooked.commit)
-    if all(one.name in HOOKS for one in hooked.red):
-        found = evidence_on(loop, results, candidate, hooked.commit, program, tests)
-    found.notices = [*hooked.notices, *found.notices]
-    found.evidence += [Evidence(one) for one in hooked.results]
-    return found
-
-
-def evidence_on(
-    loop: Loop,
-    results: Results,
-    candidate: Candidate,
-    commit: str,
-    program: list[Check],
-    tests: list[str],
-) -> Gathered:
-    """What the checks say of the commit that hooks made of a candidate. SetupFailed if
-    `setup` is red on the branch's own files."""
-    worked = candidate.worked
-    begun = worked.begun
-    found = Gathered(commit)
+    commit = hooked.commit
+    found = Gathered(commit, notices=[*hooked.notices])
 
     def run(
         on: str, checks: Sequence[Check], label: str, again: bool
     ) -> list[CheckResult]:
         loop.view.doing("running checks")
-        suffix = "-again" if again else ""
-        job = Job(
-            on,
-            checks,
-            f"{begun.name}-tip{suffix}",
-            label,
-            begun.variables(loop.paths),
-            again=again,
-        )
-        if on == commit:
-            job = replace(
-                job,
-                name=f"{begun.name}{suffix}",
-                before=candidate.commit,
-            )
-        elif on != candidate.tip:
-            job = replace(job, name=f"{begun.name}-earlier{suffix}")
+        name = begun.name + {tip: "-tip", commit: ""}.get(on, "-earlier")
+        if again:
+            name += "-again"
+        before = candidate.commit if on == commit else ""
+        job = Job(on, checks, name, label, env, before, again)
         checked = results_of(loop.places, results, job)
         if checked.red_setup:
-            name = f"{begun.name}-tip"
-            baseline(loop.places, results, candidate.tip, [], name)
+            baseline(loop.places, results, tip, [], f"{begun.name}-tip")
         found.notices += checked.notices
         return checked.checks
 
-    found.evidence = gather(
-        Question(
-            candidate=commit,
-            tip=candidate.tip,
-            program=program,
-            plan=loop.plan.checks,
-            own={check.command for check in begun.task.checks},
-            began=results.known.own.get(own_key(loop, begun.task), Own()),
-            allow=begun.task.allow,
-            changed=worked.changed,
-            tests=tests,
-            gives_up=begun.number >= attempts_at(loop.limits, begun.task),
-            outcome=worked.result.outcome,
-            run=run,
-            runs=results.runs,
-            ancestors=loop.branch.ancestors,
+    if all(one.name in HOOKS for one in hooked.red):
+        found.evidence = gather(
+            Question(
+                candidate=commit,
+                tip=tip,
+                program=program,
+                plan=loop.plan.checks,
+                own={check.command for check in begun.task.checks},
+                began=results.known.own.get(own_key(loop, begun.task), Own()),
+                allow=begun.task.allow,
+                changed=worked.changed,
+                tests=tests,
+                gives_up=begun.number >= attempts_at(loop.limits, begun.task),
+                outcome=worked.result.outcome,
+                run=run,
+                runs=results.runs,
+                ancestors=loop.branch.ancestors,
+            )
         )
-    )
+    found.evidence += [Evidence(one) for one in hooked.results]
     return found
 
 

@@ -4,8 +4,8 @@ means that a clone of the branch is green for its checks."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from _ralph.checks.results import Results
 from _ralph.checks.room import Room
@@ -16,7 +16,7 @@ from _ralph.errors import Stop
 from _ralph.loop.landing import failure_of
 from _ralph.loop.loop import Loop
 from _ralph.loop.opening import digest_of, ensure_open
-from _ralph.model import Check, CheckResult, Task
+from _ralph.model import CheckResult, Task
 from _ralph.state import edit
 from _ralph.state.records import Rechecked
 from _ralph.text import quote
@@ -24,16 +24,10 @@ from _ralph.text import quote
 _NO_FINAL_CHECK = ("error", "terminated", "hung-up", "interrupted", "no-price")
 """Words of the stops after which nothing is checked."""
 CONFLICTING = "conflicting: it passed twice, and each time later work broke it"
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a final check found: results, names of checks that were red and green, and
-    commands that are red and are green in the clean room for the very same commit."""
-
-    results: Sequence[CheckResult]
-    flaky: Sequence[str]
-    unlike: Sequence[str]
+_UNLIKE = (
+    "it passed in the clean room, and fails in a new checkout: something outside the "
+    "checkout, what `keep` carried over, or a `when` that says too little"
+)
 
 
 def may_check(loop: Loop, stop: Stop) -> bool:
@@ -47,9 +41,9 @@ def final_check(loop: Loop, results: Results) -> bool:
     the room, with nobody else at work."""
     loop.read()
     tip = loop.branch.tip()
-    checks = loop.plan.checks_of_passed
     names = digest_of(loop.plan)
-    if loop.trouble or not (tip and loop.plan.passed_ids and checks):
+    some = loop.plan.passed_ids and loop.plan.checks_of_passed
+    if loop.trouble or not (tip and some):
         return True
     last = loop.history.recheck
     if last and (last.commit, last.checks_digest) == (tip, names):
@@ -58,15 +52,19 @@ def final_check(loop: Loop, results: Results) -> bool:
             return True
     ensure_open(loop, results, None)
     loop.view.line("all checks once more, in a fresh checkout")
-    found = run_in_new_room(loop, results, tip, checks)
-    record = record_of(loop, found, tip, names)
-    broken = [task for task in loop.plan.tasks if task.key in record.since]
-    lines = [f"{FLAKY}: {name}" for name in found.flaky]
+    found, flaky = run_in_new_room(loop, results, tip)
+    unlike = red_here_alone(loop, results, tip, found)
+    record = record_of(loop, found, tip, unlike)
+    record.checks_digest = names
+    record.flaky = flaky
+    lines = [f"{FLAKY}: {name}" for name in flaky]
     loop.view.lines(lines)
     shown = [f"- {line}" for line in [*lines, *record.old]]
-    for task in broken:
-        shown.append(f"- {task.id} {loop.history.of(task).passed_words}, broken since")
-        shown += quote("\n".join(record.since[task.key]))
+    for task in loop.plan.tasks:
+        if task.key in record.since:
+            how = loop.history.of(task).passed_words
+            shown.append(f"- {task.id} {how}, broken since")
+            shown += quote("\n".join(record.since[task.key]))
     # What takes a mark away goes into the plan first.
     with loop.plan_locked():
         again = set_back(loop, record.broken)
@@ -74,49 +72,38 @@ def final_check(loop: Loop, results: Results) -> bool:
         loop.write(record, f"all checks once more | {headline}", shown)
     for task in again:
         loop.pending.append(("blocked", CONFLICTING, task.id))
-    return not broken
+    return not record.broken
 
 
 def run_in_new_room(
-    loop: Loop, results: Results, tip: str, checks: Sequence[Check]
-) -> Found:
+    loop: Loop, results: Results, tip: str
+) -> tuple[list[CheckResult], list[str]]:
     """Run the checks in a room made anew under a new name, which then is the clean
-    room. What is red, and not so in the clean room, runs once more, and is green if it
-    was so in either run."""
+    room: what they say, and the names of those that were red and green. Where one is
+    red that is not so in the clean room, all run once more; green in either run is
+    green."""
     places = loop.places
     paths = loop.paths
     results.room_changes()
     folder = paths.next_room
-    job = Job(tip, checks, "recheck")
+    job = Job(tip, loop.plan.checks_of_passed, "recheck")
     runs = [run_checks(places, folder, job).checks]
-    now = as_in_room(loop, results, tip, runs)
-    red = {}
-    for one in now:
+    found = as_in_room(loop, results, tip, runs)
+    red = []
+    for one in found:
         known = results.newest(tip, one.command)
         if not one.ok and (known is None or known.is_sound):
-            red[one.command] = one.name  # else it is red in the clean room, too
+            red.append(one)  # else it is red in the clean room, too
+    flaky = []
     if red:
-        commands = [check.command for check in checks]
-        ends = [commands.index(one) + 1 for one in red if one in commands]
-        some = checks[: max(ends, default=len(commands))]
-        again = replace(job, checks=some, name="recheck-again")
+        again = replace(job, name="recheck-again")
         runs.append(run_checks(places, folder, again).checks)
-        if not ends:  # `setup` was red, and nothing else ran
-            del runs[0]
-        now = as_in_room(loop, results, tip, runs)
+        found = as_in_room(loop, results, tip, runs)
+        still_red = {one.command for one in found if not one.ok}
+        flaky = [one.name for one in red if one.command not in still_red]
     for old in paths.rooms[:-1]:
         Room.at(places, old).place.remove()
-
-    still_red = {one.command for one in now if not one.ok}
-    flaky = [name for command, name in red.items() if command not in still_red]
-    unlike = []
-    for check in loop.plan.checks:
-        newest = results.newest(tip, check.command)
-        if check.command in still_red and newest and newest.is_sound:
-            unlike.append(check.command)
-    if loop.plan.setup and loop.plan.setup.run in still_red:
-        unlike.append(loop.plan.setup.run)
-    return Found(now, flaky, unlike)
+    return found, flaky
 
 
 def as_in_room(
@@ -128,21 +115,18 @@ def as_in_room(
     own = {check.command for task in loop.plan.tasks for check in task.checks}
     suites = {check.command for check in loop.plan.checks if check.results} - own
     found = []
-    for first in runs[0]:
-        result = first
+    for newest in runs[-1]:
+        result = newest
         now = []
         names = set()
-        for run in runs:
-            for one in run:
-                if one.command != first.command:
-                    continue
+        for one in [one for run in runs for one in run]:
+            if one.command == newest.command:
                 now.append(one)
-                if not result.ok:
-                    result = one
+                result = one if one.ok else result
                 if one.tests:
                     names.add(frozenset(one.tests.names))
-        if first.command in suites:
-            before = results.runs(tip, first.command) or now
+        if newest.command in suites:
+            before = results.runs(tip, newest.command) or now
             # Some names have times or ids in them: these tests are not gone.
             change = compare(before, now, let_go=len(names) > 1)
             result = judged(result, change)
@@ -150,42 +134,41 @@ def as_in_room(
     return found
 
 
-def record_of(loop: Loop, found: Found, tip: str, names: str) -> Rechecked:
+def red_here_alone(
+    loop: Loop, results: Results, tip: str, found: Sequence[CheckResult]
+) -> set[str]:
+    """The commands of `setup` and of the plan's checks that are red, and are green in
+    the clean room for the very same commit."""
+    red = {one.command for one in found if not one.ok}
+    unlike = {loop.plan.setup.run} & red if loop.plan.setup else set()
+    for check in loop.plan.checks:
+        known = results.newest(tip, check.command)
+        if check.command in red and known and known.is_sound:
+            unlike.add(check.command)
+    return unlike
+
+
+def record_of(
+    loop: Loop, found: Sequence[CheckResult], tip: str, unlike: Collection[str]
+) -> Rechecked:
     """The record of a final check: also of each passed task of which an own check is
     red."""
-    plan = loop.plan
-    red: dict[str, CheckResult] = {}
-    said = []
-    old = []
-    for result in found.results:
+    red = [result for result in found if not result.ok]
+    record = Rechecked(ok=not red, commit=tip)
+    for result in found:
+        said = f"{result.name} {result.outcome}"
+        if result.command in unlike:
+            said += f": {_UNLIKE}"
         if not result.ok:
-            red[result.command] = result
-            why = ""
-            if result.command in found.unlike:
-                why = ": it passed in the clean room, and fails in a new checkout: "
-                why += "something outside the checkout"
-                if plan.settings.get("keep"):
-                    why += ", or what `keep` carried over"
-                if plan.setup and plan.setup.when:
-                    why += ", or a `when` of setup that says too little "
-                    why += f"({', '.join(plan.setup.when)}): name what else setup "
-                    why += "reads, or leave it out"
-            said.append(f"{result.name} {result.outcome}{why}")
+            record.red.append(said)
         elif result.exit:
-            old.append(f"{result.name}: {result.said}")
-    record = Rechecked(
-        ok=not red,
-        commit=tip,
-        checks_digest=names,
-        flaky=list(found.flaky),
-        red=said,
-        old=old,
-    )
+            record.old.append(f"{result.name}: {result.said}")
     if red:
-        record.failures[""] = failure_of([*red.values()])
-    for task in plan.tasks:
-        own = [red[one.command] for one in task.checks if one.command in red]
-        if own and task.passed and not found.unlike:
+        record.failures[""] = failure_of(red)
+    for task in loop.plan.tasks:
+        commands = {check.command for check in task.checks}
+        own = [one for one in red if one.command in commands]
+        if own and task.passed and not unlike:
             commit = loop.history.of(task).passed.commit
             log = loop.branch.log(f"{commit}..{tip}") if commit else []
             record.broken.append(task.key)
@@ -194,20 +177,20 @@ def record_of(loop: Loop, found: Found, tip: str, names: str) -> Rechecked:
     return record
 
 
-def set_back(loop: Loop, broken: Sequence[str]) -> list[Task]:
+def set_back(loop: Loop, broken: Collection[str]) -> list[Task]:
     """Take the marks of the tasks (by their keys) that a final check found broken, in
     one write; block those that it found broken before, which are returned. Under the
     plan's lock."""
     if loop.trouble:
         return []
-    passed = []
+    lost = [task for task in loop.plan.tasks if task.key in broken]
+    passed = [task for task in lost if task.passed]
     again = []
-    for task in loop.plan.tasks:
-        if task.key in broken and task.passed:
-            how = loop.history.of(task).passed_words
-            loop.view.line(f"{task.id} {how}, broken since")
-            passed.append(task)
-        if task.key in broken and loop.history.of(task).set_back and not task.blocked:
+    for task in lost:
+        known = loop.history.of(task)
+        if task.passed:
+            loop.view.line(f"{task.id} {known.passed_words}, broken since")
+        if known.set_back and not task.blocked:
             again.append(task)
     if passed:
         loop.mark(lambda plan: edit.set_passed(plan, passed, False))
@@ -223,9 +206,10 @@ def finished(loop: Loop) -> Stop:
     """The stop where no task is left to try, after the final check."""
     only = loop.options.task
     last = loop.history.recheck
-    red = ""
+    red = old = ""
     if last and last.commit == loop.branch.tip():
         red = ", ".join(last.red)
+        old = "; ".join(last.old)
     left = []
     for task in loop.plan.tasks:
         if not task.passed and only in (None, task.id):
@@ -234,26 +218,26 @@ def finished(loop: Loop) -> Stop:
         reasons = why_left(loop, left)
         if red:
             reasons = f"in a fresh checkout {red}; {reasons}"
-        needed = f"{len(left)} left, and a person is needed"
-        return Stop("blocked", f"{needed}: {reasons}")
+        return Stop("blocked", f"{len(left)} left, and a person is needed: {reasons}")
     done = f"{only or 'every task'} passes"
     if red:
         return Stop("red-checks", f"{done}, but not all checks are green: {red}")
     if not loop.plan.every_check:
         return Stop("complete", f"{done}; the plan has no checks to run")
     done = f"{done}, and all checks are green"
-    if last and last.old:
-        done += f", old failures apart ({'; '.join(last.old)})"
+    if old:
+        done += f", old failures apart ({old})"
     return Stop("complete", done)
 
 
 def why_left(loop: Loop, left: Sequence[Task]) -> str:
     """Why nobody can work on these tasks."""
-    reasons = [f"{task.id}: {task.blocked}" for task in left if task.blocked]
+    reasons = []
     aside = loop.history.this_run.set_aside
     for task in left:
-        if task.key in aside:
-            reasons.append(f"{task.id}: {aside[task.key]}")
+        why = task.blocked or aside.get(task.key)
+        if why:
+            reasons.append(f"{task.id}: {why}")
     if reasons:
         return "; ".join(reasons[:5])
     return f"{left[0].id} waits for {', '.join(left[0].depends_on)}"

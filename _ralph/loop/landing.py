@@ -22,7 +22,6 @@ from _ralph.model import (
     Plan,
     Task,
     Verdict,
-    task_key,
 )
 from _ralph.state import edit
 from _ralph.state.history import TaskHistory
@@ -75,7 +74,7 @@ def note(loop: Loop, examined: Examined) -> None:
     loop.read()
     if loop.trouble and not examined.passed:
         # to block a task takes a plan that can be read; a pass is marked later
-        wait_for_plan(loop)
+        loop.wait_for_plan()
     with loop.plan_locked():
         history = loop.history.of(begun.task)
         by_person = examined.worked.by_person or bool(loop.control.interrupts)
@@ -110,16 +109,6 @@ def note(loop: Loop, examined: Examined) -> None:
     elif blocked:
         loop.pending.append(("blocked", blocked, begun.task.id))
     loop.last_stop = stop_after(loop, examined)
-
-
-def wait_for_plan(loop: Loop) -> None:
-    """Wait until the plan can be read."""
-
-    def is_readable() -> bool:
-        loop.read()
-        return not loop.trouble
-
-    loop.stand_by(f"{loop.trouble}; waiting until it can be read", is_readable)
 
 
 def stop_after(loop: Loop, examined: Examined) -> Stop | None:
@@ -196,13 +185,10 @@ def mark_passed(loop: Loop, record: AttemptEnded) -> None:
 
 def task_now(plan: Plan, id: str, title: str) -> Task | None:
     """The task that was worked under this id and title: a person may have given it
-    another one meanwhile."""
-    same = [task for task in plan.tasks if task.key == task_key(id, title)]
-    retitled = [task for task in plan.tasks if task.id == id and task.checks]
-    moved = [task for task in plan.tasks if task.title == title]
-    for found in (same, retitled, moved):
-        if len(found) == 1:
-            return found[0]
+    another title meanwhile."""
+    for task in plan.tasks:
+        if task.id == id and (task.title == title or task.checks):
+            return task
     return None
 
 

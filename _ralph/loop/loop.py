@@ -31,7 +31,7 @@ from _ralph.state.layout import new_log, stop_is_asked
 from _ralph.state.limits import Limits
 from _ralph.state.log import Log
 from _ralph.state.options import Options
-from _ralph.state.records import AttemptBegan, Record, Waited
+from _ralph.state.records import AttemptBegan, Record
 from _ralph.state.settings import Settings
 from _ralph.state.summary import news, summarize
 
@@ -294,24 +294,48 @@ class Loop:
 
     # ------------------------------------------------------------ news
 
-    def notify(self, event: str, reason: str, task: str = "") -> None:
-        """Tell --notify's command of an event. Never under the plan's lock: it may call
-        `ralph tell`, `retry` or `stop`."""
+    def notify(
+        self,
+        event: str,
+        reason: str,
+        task: str = "",
+        stop: Stop | None = None,
+        spare: frozenset[int] = frozenset(),
+    ) -> None:
+        """Tell --notify's command of an event, if there is one. Its failure changes
+        nothing. It is the person's own, and not part of an attempt. Never under the
+        plan's lock: it may call `ralph tell`, `retry` or `stop`. `spare` are children
+        of ours that stay."""
         if not self.options.notify:
             return
-        so_far = summarize(self.plan, self.history, None, self.seconds)
+        so_far = summarize(self.plan, self.history, stop, self.seconds)
         told = news(event, self.plan.project, task, reason, so_far)
-        notify(self.options.notify, told, self.paths, self.control, self.view)
+        env = dict(os.environ)
+        env.pop("RALPH_RUN_ID", None)
+        notifier = Command(
+            argv=["/bin/sh", "-c", self.options.notify],
+            cwd=self.paths.root,
+            env=env,
+            timeout=_NOTIFY_TIMEOUT,
+            stdin=f"{json.dumps(told)}\n".encode(),
+            out=new_log(self.paths, "notify.log"),
+        )
+        done = run_process(notifier, self.control, spare=spare)
+        if done.ended is Ended.DEADLINE:
+            self.view.warn(f"--notify did not end within {_NOTIFY_TIMEOUT:.0f} seconds")
+        elif done.exit != 0:
+            why = text.last_line(done.tail)
+            self.view.warn(f"--notify ended with exit {done.exit}: {why}")
 
-    def say_trouble(self) -> None:
-        """Say once in a run that prd.json cannot be read, and tell --notify."""
+    def wait_for_plan(self) -> None:
+        """Say that prd.json cannot be read, and wait until it can be."""
+
+        def is_readable() -> bool:
+            self.read()
+            return not self.trouble
+
         said = f"{self.trouble}; nothing new starts until it can be read"
-        with self.plan_locked():
-            if not self.trouble or self.history.this_run.waited.reason == said:
-                return
-            self.write(Waited(reason=said), "waiting until prd.json can be read")
-        self.view.warn(said)
-        self.notify("waiting", said)
+        self.stand_by(said, is_readable)
 
 
 HOLDER = "room.holder"
@@ -328,33 +352,3 @@ def is_past(at: float) -> bool:
 def time_is_up() -> Stop:
     """The stop of a run whose time is up."""
     return Stop("limit", "limit reached: the run's time is up")
-
-
-def notify(
-    command: str | None,
-    told: dict[str, object],
-    paths: Paths,
-    control: Control,
-    view: View,
-    spare: frozenset[int] = frozenset(),
-) -> None:
-    """Give an event to --notify's command, if there is one. Its failure changes
-    nothing. It is the person's own, and not part of an attempt. `spare` are children of
-    ours that stay."""
-    if not command:
-        return
-    env = {name: value for name, value in os.environ.items() if name != "RALPH_RUN_ID"}
-    notifier = Command(
-        argv=["/bin/sh", "-c", command],
-        cwd=paths.root,
-        env=env,
-        timeout=_NOTIFY_TIMEOUT,
-        stdin=f"{json.dumps(told)}\n".encode(),
-        out=new_log(paths, "notify.log"),
-    )
-    done = run_process(notifier, control, spare=spare)
-    if done.ended is Ended.DEADLINE:
-        view.warn(f"--notify did not end within {_NOTIFY_TIMEOUT:.0f} seconds")
-    elif done.exit != 0:
-        why = text.last_line(done.tail)
-        view.warn(f"--notify ended with exit {done.exit}: {why}")

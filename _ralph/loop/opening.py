@@ -18,7 +18,7 @@ from _ralph.checks.places import MESSAGE_HOOKS, setup_failed
 from _ralph.checks.results import Known, Results
 from _ralph.checks.room import Room
 from _ralph.checks.running import baseline, prefix_fails
-from _ralph.errors import BadInput, RalphError, SetupFailed, Stop, StopNow, TryLater
+from _ralph.errors import BadInput, SetupFailed, Stop, TryLater
 from _ralph.loop.loop import Loop
 from _ralph.model import Check, CheckResult, Findings, Plan, Task
 from _ralph.state.records import RunBegan
@@ -44,7 +44,6 @@ def ensure_open(loop: Loop, results: Results, task: Task | None) -> bool:
     opening = Opening(loop, results, loop.tip(), tasks, waits=begun)
     steps = opening.steps if task and not begun else [opening.checks]
     lines: list[str] = []
-    refusal: RalphError | Stop | None = None
 
     def take(step: Callable[[], Findings]) -> None:
         for level, line in step():
@@ -55,14 +54,9 @@ def ensure_open(loop: Loop, results: Results, task: Task | None) -> bool:
     try:
         for step in steps:
             loop.when_setup_works("", partial(take, step))
-    except StopNow:
-        raise
-    except (RalphError, Stop) as error:
-        refusal = error
-    if not opened:
-        write_run(loop, opening.tip, lines)
-    if refusal:
-        raise refusal
+    finally:
+        if not (opened or loop.control.stop_now):
+            write_run(loop, opening.tip, lines)
     loop.is_opened = task is not None
     loop.tell("opened")
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from _ralph.errors import Exit
-from _ralph.loop.claim import RANDOM, id_of_task, set_aside, with_unfinished_work
+from _ralph.loop.claim import RANDOM, close, id_of_task, with_unfinished_work
 from _ralph.loop.examine import KILLED
 from _ralph.loop.landing import mark_passed, restore_marks
 from _ralph.loop.loop import Loop
@@ -37,10 +37,11 @@ def recover(loop: Loop) -> list[Worked]:
         deaths = loop.deaths if begun.worker == loop.number else 0
         worked = collect_again(loop, begun)
         if worked is None and deaths > 1:
-            set_aside(loop, begun, KILLED)
+            close(loop, begun, Verdict.SET_ASIDE, KILLED)
             continue
         if worked is None:
-            close(loop, begun)
+            why = "it was cut off before its agent started"
+            close(loop, begun, Verdict.INTERRUPTED, why)
             continue
         said = "an attempt was cut off; what it left is checked first"
         loop.view.line(f"{begun.task.id}: {said}")
@@ -110,21 +111,6 @@ def note_passed(loop: Loop, begun: Begun, commit: str) -> None:
             mark_passed(loop, record)
     loop.view.line(f"{task.id}: {record.reason}", color="green")
     loop.notify("passed", record.reason, task.id)
-
-
-def close(loop: Loop, begun: Begun) -> None:
-    """Close the start of an attempt whose agent had not started. Earlier work on its
-    task stays."""
-    known = loop.history.of(begun.task).unfinished
-    record = replace(
-        begun.ended(Verdict.INTERRUPTED, "it was cut off before its agent started"),
-        uncounted=True,
-        base=known.base,
-        left=known.left,
-        conflict=known.conflict,
-    )
-    with loop.plan_locked():
-        loop.write(record, f"{begun.headline} | cut off before its agent started")
 
 
 def note_lost(loop: Loop, landed: dict[str, str]) -> None:

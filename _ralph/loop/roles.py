@@ -21,7 +21,7 @@ from _ralph.loop.loop import Loop, time_is_up
 from _ralph.loop.stages import Examined
 from _ralph.model import AgentResult, Judgement, Outcome, Share, Verdict, spent_on
 from _ralph.state import limits
-from _ralph.state.history import RETRY_LOGIN, Unavailable
+from _ralph.state.history import Unavailable
 from _ralph.state.layout import new_log
 
 _DIFF = 24 * 1024
@@ -86,7 +86,6 @@ def ask_judge(loop: Loop, examined: Examined) -> tuple[Judgement, Answer, AgentR
     assert judge
     tries = 0
     asked_again = False
-    may_retry = judge.command in loop.history.this_run.worked
     judgement = Judgement(agent=judge.command, row=judge.name)
     # What one used that was asked before, of a candidate that a kill or another tip
     # made stale.
@@ -106,12 +105,9 @@ def ask_judge(loop: Loop, examined: Examined) -> tuple[Judgement, Answer, AgentR
             raise time_is_up()
         if verdict is Verdict.INTERRUPTED:  # its share of the money is spent
             return judgement, Answer(), result
-        if verdict is Verdict.UNAVAILABLE and not may_retry:
-            raise AgentUnavailable(f"the judge cannot run: {result.reason}")
         if verdict is Verdict.UNAVAILABLE:
-            may_retry = False
-            result.reset = time.time() + RETRY_LOGIN
-        if verdict in (Verdict.LIMITED, Verdict.UNAVAILABLE):
+            raise AgentUnavailable(f"the judge cannot run: {result.reason}")
+        if verdict is Verdict.LIMITED:
             tries += 1
             _wait_for_judge(loop, result, tries)
             continue

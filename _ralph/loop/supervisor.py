@@ -17,17 +17,18 @@ from _ralph import files
 from _ralph.checks.view import Reporter
 from _ralph.errors import Exit, Stop, StopNow, stop_for
 from _ralph.loop.final import may_check
-from _ralph.loop.loop import HOLDER, Loop, notify
+from _ralph.loop.loop import HOLDER, Loop
 from _ralph.loop.opening import is_open
 from _ralph.model import Json
 from _ralph.process import leftovers, process
 from _ralph.process.process import Control
 from _ralph.state.lock import remove_git_locks
 from _ralph.state.records import stopped_by
-from _ralph.state.summary import news, summarize
 
 RunLoop = Callable[[Loop], None]
 """The life of a loop. It ends by Stop, or by an error."""
+_DEATHS = 3
+"""Deaths at one task that end no run."""
 _DEADLINE = 60.0
 """Seconds that a loop may take to end when it is told to stop now."""
 
@@ -118,11 +119,8 @@ class Supervisor:
         loop.deaths = deaths
         loop.tell = view.tell
         loop.check_is_due = loop.check_is_due and number == 1
-        loop.control = control
-        loop.view = view
-        loop.places.control = control
-        loop.places.view = view
-        loop.git.calls.control = control
+        loop.control = loop.places.control = loop.git.calls.control = control
+        loop.view = loop.places.view = view
         try:
             self.run_loop(loop)
         except Stop as stop:
@@ -231,18 +229,15 @@ class Supervisor:
             return
         self.loop.log.read()
         start = ""
-        place = (f"loop {child.number}", in_room)
         for one in self.loop.history.open_starts.values():
             if (one.worker or 1) == child.number:
-                start = one.id
-                # Its checks, or what is done before its agent starts, can do it again
-                # under another id. A task whose agent is interrupted is blocked in time.
-                cut_off = 0 if in_room else self.loop.history.of(one).interrupted
-                place = (f"attempt {one.attempt} at {one.key}, {cut_off}", in_room)
+                start = one.key
+        place = (start or f"loop {child.number}", in_room)
         self.deaths[place] += 1
         times = self.deaths[place]
-        if times > 1 and not (start and in_room and times < 3):
-            self.end_with(Stop("error", f"loop {child.number} died twice"))
+        # A task is blocked when it was interrupted, or its checks killed ralph, too often.
+        if times > (_DEATHS if start else 1):
+            self.end_with(Stop("error", f"loop {child.number} died again and again"))
             return
         if self.first is not None and not start:
             return  # it has nothing to finish
@@ -291,9 +286,7 @@ def close_run(loop: Loop, stop: Stop, spare: frozenset[int]) -> Stop:
                 f"iteration {loop.history.iteration} | stopped: {stop.reason}",
             )
     loop.control.stop_signal = None  # only another signal cuts --notify short
-    so_far = summarize(loop.plan, loop.history, stop, loop.seconds)
-    told = news("stopped", loop.plan.project, "", stop.reason, so_far)
-    notify(loop.options.notify, told, loop.paths, loop.control, loop.view, spare)
+    loop.notify("stopped", stop.reason, stop=stop, spare=spare)
     return stop
 
 

@@ -115,7 +115,6 @@ class Waited(Record, event="wait"):
     until: float = 0.0  # unix time
     backoff: bool = False  # that is a guess
     command: str = ""  # the agent
-    reason: str = ""  # where it is not for an agent
 
 
 @dataclass(kw_only=True)

@@ -11,7 +11,7 @@ from xml.sax.saxutils import quoteattr
 import pytest
 
 from _ralph import files
-from tests.conftest import Repo
+from tests.conftest import Repo, sample
 from tests.scripts import COUNTS, own
 
 GREEN = {"checks": ["test -f T1.txt"]}
@@ -91,6 +91,12 @@ def test_nobody_is_paid_in_a_night_that_cannot_pass(repo: Repo, name: str) -> No
     assert ended == code, printed
     assert not (repo.outside / "ran").exists(), printed
     assert night.said in " ".join(summary["reason"].split()), summary["reason"]
+
+
+@pytest.mark.parametrize("name", sample(VAIN, 4))
+def test_doctor_says_before_what_ends_a_night(repo: Repo, name: str) -> None:
+    night = VAIN[name][1]
+    night.make(repo)
     doctor = repo.ralph("doctor", "--agent", repo.agent(COUNTS), *night.words)
     assert night.said in doctor.stdout.replace(f"{repo.room}/", ""), doctor.stdout
     assert doctor.returncode == (0 if "task" in name else 2)

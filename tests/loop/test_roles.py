@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from tests.conftest import Repo
 from tests.scripts import LIMIT, LOOKS_OFTEN, NEVER_STUCK, ROW, cost, speaker
 
@@ -130,23 +128,17 @@ def test_a_judge_that_is_limited_is_waited_for_and_the_work_not_done_again(
     assert repo.verdicts() == ["T1 passed"]
 
 
-@pytest.mark.parametrize("how", ["stop", "^C"])
 def test_a_wait_for_the_judge_ends_when_it_is_asked_to_and_the_work_is_kept(
-    repo: Repo, how: str
+    repo: Repo,
 ) -> None:
-    import signal
-
     repo.plan(TASK, agents={"speaker": ROW})
     script = f"{counts(repo)}print('''{LIMIT}''' if n < 2 else {says_yes()!r})"
     judge, worker = speaker(repo, script), repo.agent(WORK)
     words = ("run", "--agent", worker, "--judge", judge)
     process = repo.start(*words, first=LOOKS_OFTEN)
     repo.wait_for("../asked")
-    if how == "stop":
-        repo.ralph("stop")
-    else:
-        process.send_signal(signal.SIGINT)
-    assert process.wait(30) == (3 if how == "stop" else 130)
+    repo.ralph("stop")
+    assert process.wait(30) == 3
     assert not repo.alive()
     code, _, printed = repo.run(worker, "--judge", judge)
     assert (code, repo.verdicts(), repo.read("../worked")) == (0, ["T1 passed"], "x"), printed  # fmt: skip
@@ -165,16 +157,6 @@ def test_a_judge_that_cannot_run_ends_the_run_with_5_and_the_work_is_kept(
     code, _, printed = judged(repo, SAYS_YES)
     assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
     assert repo.read("../worked") == "x"
-
-
-def test_a_judge_that_agreed_and_lost_its_login_is_asked_once_more(repo: Repo) -> None:
-    repo.plan(TASK, {**TASK, "checks": ["test -f T2.txt"]})
-    worker = repo.agent("P(f'{task}.txt').touch(); (OUT / 'worked').open('a').write('x')")  # fmt: skip
-    script = f"{counts(repo)}if n == 2: sys.exit(127)\n{SAYS_YES}"
-    soon = "from _ralph.loop import roles\nroles.RETRY_LOGIN = 0.5\n"
-    judge = repo.agent(script, "judge")
-    code, _, printed = repo.run(worker, "--judge", judge, first=LOOKS_OFTEN + soon)
-    assert (code, repo.read("../worked"), repo.read("../asked")) == (0, "xx", "xxx"), printed  # fmt: skip
 
 
 def test_a_plan_without_checks_passes_by_its_judge_alone_and_is_weak(
@@ -218,19 +200,3 @@ def test_what_a_judge_changes_is_no_part_of_the_work(repo: Repo) -> None:
     assert repo.landed("T1.txt") == "work\n"
     assert repo.git("diff", "--name-only", "main", "ralph/p").split() == ["T1.txt"]
     assert repo.read("a.txt") == "a\n"
-
-
-def test_each_judgement_begins_with_the_candidate_and_nothing_else(repo: Repo) -> None:
-    """What one judge left behind, also where git ignores it, tells the next one
-    nothing."""
-    repo.write(".gitignore", "*.log\n")
-    repo.commit("ignore")
-    repo.plan(TASK, {**TASK, "title": "again"})
-    leaves = "print(*sorted(os.listdir('.')), file=(OUT / 'listed').open('a')); P('left.log').touch(); P('new.txt').touch()"
-    worker = repo.agent(WORK + "; P(f'{task}.txt').write_text('work')")
-    judge = repo.agent(f"{leaves}\n{SAYS_YES}", "judge")
-    repo.run(worker, "--judge", judge)
-    assert repo.passed() == ["T1", "T2"]
-    first, second = repo.read("../listed").splitlines()
-    assert first == ".git .gitignore T1.txt a.txt"
-    assert second == ".git .gitignore T1.txt T2.txt a.txt"

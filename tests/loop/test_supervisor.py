@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
 
 import pytest
 
 from tests.conftest import Repo
-from tests.loop.test_recover import dies_once_after
 from tests.scripts import HANGS, MAKES, MEET, own, until, wait_for_records
 
 DIES = """
@@ -85,23 +83,6 @@ def test_a_signal_ends_every_loop_and_one_record_says_so(repo: Repo, jobs: int) 
     assert not [*repo.path.glob(".git/ralph/*/room.holder")]
 
 
-def test_a_loop_that_is_started_again_knows_that_it_is_to_finish(repo: Repo) -> None:
-    """The first ^C came before it died: it takes up its work, and claims no other."""
-    repo.plan(own("T1"), own("T2"))
-    agent = repo.agent(
-        f"(OUT / 'there').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.05)\n{MAKES}"
-    )
-    first = dies_once_after(repo, "work", "second_snapshot")
-    process = repo.start("run", "--agent", agent, first=first)
-    repo.wait_for("../there")
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
-    (repo.outside / "go").touch()
-    assert process.wait(30) == 130
-    assert repo.verdicts() == ["T1 passed"]
-    assert stops(repo) == ["interrupted"]
-
-
 def test_a_start_after_a_kill_waits_for_loops_that_are_still_ending(repo: Repo) -> None:
     """They hold the run's lock, which they inherited."""
     repo.plan(own("T1"))
@@ -121,19 +102,6 @@ process.sweep = sweep
     process.wait()
     code, _, printed = repo.run(repo.agent(MAKES, "second"))
     assert (code, repo.passed()) == (0, ["T1"]), printed
-
-
-def test_another_run_of_the_same_plan_is_told_to_come_back_later(repo: Repo) -> None:
-    repo.plan(own("T1"))
-    process = repo.start("run", "--agent", repo.agent(f"(OUT / 'there').touch(){HANGS}"))  # fmt: skip
-    repo.wait_for("../there")
-    done = repo.ralph("run", "--agent", repo.agent(MAKES, "second"))
-    assert done.returncode == 75
-    assert f"(pid {process.pid}, since " in done.stderr
-    for _ in range(2):
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.2)
-    assert process.wait(30) == 130
 
 
 def test_a_run_that_nobody_reads_stops_nothing(repo: Repo) -> None:

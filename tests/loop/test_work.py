@@ -62,41 +62,6 @@ def test_what_an_agent_leaves(repo: Repo, opened: Opened) -> None:
     assert repo.read("prd.json").startswith('{\n  "project"')
 
 
-def test_an_agent_that_removes_its_workspace_loses_its_work(
-    repo: Repo, opened: Opened
-) -> None:
-    loop, begun = begun_by(repo, opened, 'rm -rf "$PWD"')
-    found = worked(loop, begun)
-    assert found.left == ""
-    assert "all work in it is lost" in found.notices[0]
-    assert loop.places.workspace(1).root.is_dir()
-
-
-@pytest.mark.parametrize("why", ["new", "a manifest changed", "not due"])
-def test_what_setup_did_is_no_work_and_what_an_agent_adds_to_it_is(
-    repo: Repo, opened: Opened, why: str
-) -> None:
-    """Whether it ran before this attempt or an earlier one."""
-    repo.write("gen/tracked", "tracked\n")
-    work = "echo mine > gen/mine; echo edited >> gen/made; rm -f gen/other; echo b >> a.txt"
-    setup = "echo $$ > gen/made; echo x > gen/other; echo x > 'gen/[a] b'; echo $$ >> gen/tracked"
-    loop, begun = begun_by(repo, opened, work, setup={"run": setup, "when": ["deps.txt"]})  # fmt: skip
-    found, added = worked(loop, begun), {"gen/mine"}
-    if why != "new":
-        left = {}
-        if why == "a manifest changed":
-            added.add("deps.txt")
-            commit = work_on(repo, begun.base, "deps.txt", content="new\n")
-            left = {"left": loop.git.tree(commit), "base": begun.base}
-        ends(loop, "T1", Verdict.FAILED, **left)
-        again = claimed(loop)
-        found = worked(loop, again)
-    tree = listing(repo, found.left)
-    assert tree.keys() - listing(repo, begun.base).keys() == added
-    assert tree["gen/tracked"] == ("100644", "tracked\n")
-    assert tree["a.txt"] == ("100644", "a\nb\n")
-
-
 def test_protected_files_in_unfinished_work_are_the_base_s_again(
     repo: Repo, opened: Opened
 ) -> None:
@@ -119,27 +84,14 @@ def test_protected_files_in_unfinished_work_are_the_base_s_again(
         ("learned: a", "<handoff>x</handoff>", "learned: a"),
         (" \n", "a <handoff>x</handoff> b <handoff>learned: y</handoff> c", "learned: y"),
         ("", "<handoff>x", ""),
-        ("", "learned: a", ""),
     ],
 )  # fmt: skip
 def test_the_handoff_is_a_file_or_the_end_of_the_last_message(
     said: str, text: str, wanted: str
 ) -> None:
     result = AgentResult(Outcome.DONE, text=text)
-    assert Worked(Begun.__new__(Begun), result, said=said).handoff_text == wanted
-
-
-def test_names_of_tests_that_git_would_take_for_patterns_cost_nothing(
-    repo: Repo,
-) -> None:
-    repo.write("tests/test_old.py", "old\n")
-    repo.commit("tests")
-    repo.plan({"checks": ["test -f T1.txt"]})
-    deeds = "P('T1.txt').touch(); os.makedirs(':(nosuch)x'); P(':(nosuch)x/test_a.py').write_text('x')"
-    changes = "P('tests/test_old.py').write_text('new')"
-    code, _, printed = repo.run(repo.agent(f"{deeds}; {changes}"))
-    assert code == 0, printed
-    assert repo.records("verdict")[0]["tests"] == ["tests/test_old.py"]
+    worked = Worked(Begun.__new__(Begun), result, said=said)
+    assert worked.handoff_text == wanted
 
 
 def test_an_attempt_that_passes_makes_few_calls_of_git(repo: Repo) -> None:

@@ -19,7 +19,7 @@ from _ralph.checks import running as checks_running
 from _ralph.checks.judge import Answer
 from _ralph.checks.results import Known, Results
 from _ralph.checks.verdict import Case, Decision, decide
-from _ralph.loop import examine, final
+from _ralph.loop import examine
 from _ralph.loop.loop import Loop
 from _ralph.model import Check, Outcome, Paths, Plan, Task, Verdict
 from tests.agents import test_costs
@@ -78,10 +78,6 @@ def valid_for_ever(places: Any, plan: Any, run_id: str, _reopened: int) -> str:
     return checks_running.valid_for(places, plan, run_id, 0)
 
 
-def not_asked(now: Any, flaky: Any, _unlike: Any, real: Any = final.Found) -> Any:
-    return real(now, flaky, [])
-
-
 def all_that_was_left(result: Any, *_: Any) -> Any:
     if result.at_least:
         result.usd = 1.0
@@ -92,15 +88,14 @@ def alone(
     loop: Any,
     results: Any,
     candidate: Any,
-    commit: str,
     *given: Any,
-    real: Any = examine.evidence_on,
+    real: Any = examine.gathered,
 ) -> Any:
     """What the checks say of the work on its own base."""
     worked = candidate.worked
     own = loop.branch.commit(worked.tree, worked.begun.base, "alone")
-    found = real(loop, results, candidate, own, *given)
-    return replace(found, commit=commit)
+    found = real(loop, results, replace(candidate, commit=own), *given)
+    return replace(found, commit=candidate.commit)
 
 
 def books(repo: Repo) -> None:
@@ -184,8 +179,8 @@ MUTANTS: dict[str, Mutant] = {
         test_evidence.test_what_is_red_once_in_the_re_check_is_flaky,
     ),
     "the room is not asked": (
-        "_ralph.loop.final.Found",
-        not_asked,
+        "_ralph.loop.final.red_here_alone",
+        lambda *_: set(),
         test_evidence.test_what_is_green_in_the_room_and_red_in_one_made_anew_sets_nobody_back,
     ),
     # places and processes
@@ -248,7 +243,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # several at once
     "what landed meanwhile is not looked at": (
-        "_ralph.loop.examine.evidence_on",
+        "_ralph.loop.examine.gathered",
         alone,
         test_side_by_side.test_what_is_green_alone_and_red_together_does_not_land_and_is_told_what_came_between,
     ),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo, sample
-from tests.scripts import LIMIT, LOOKS_OFTEN, RESULT, plan, red, speaker
+from tests.scripts import LIMIT, LOOKS_OFTEN, RESULT, plan, speaker
 
 MAKES = 'P(f"{task}.txt").write_text("good\\n")'
 
@@ -112,29 +112,6 @@ def test_before_every_ordinary_stop_what_no_longer_holds_is_set_back(
     assert rechecks(repo)[-1][1:] == (False, ["T1"])
     assert "T1 passed at iteration 1, broken since" in printed
     assert repo.records()[-1]["event"] == "stop"
-
-
-def test_a_run_that_ends_with_a_red_check_of_the_plan_checks_once(repo: Repo) -> None:
-    repo.plan(own("T1"), checks=[red("false")])
-    code, summary, _ = repo.run(repo.agent(MAKES))
-    assert (code, summary["stop"]) == (4, "red-checks")
-    assert rechecks(repo) == [(1, False, [])]
-
-
-def test_checks_of_tasks_that_did_not_pass_are_no_part_of_the_last_check(
-    repo: Repo,
-) -> None:
-    repo.plan(
-        own("T1"),
-        {"checks": [f"echo x >> {repo.outside}/ran; false"]},
-        limits={"attempts": 1},
-    )
-    code, _, _ = repo.run(repo.agent(MAKES))
-    assert (code, repo.read("../ran")) == (
-        4,
-        "x\nx\nx\n",
-    )  # before the work, after it, once more
-    assert rechecks(repo) == [(2, True, [])]
 
 
 def test_nothing_is_checked_again_where_nothing_landed_since(repo: Repo) -> None:
@@ -259,14 +236,6 @@ def test_a_branch_that_people_went_past_goes_on_from_its_tip_and_says_so(
     ] == [True] * 3
 
 
-def test_one_task_that_passes_is_no_success_where_a_check_of_the_plan_is_red(
-    repo: Repo,
-) -> None:
-    repo.plan({"checks": ["test -f x"]}, {"checks": ["false"]}, checks=[red("false")])
-    code, summary, _ = repo.run(repo.agent("P('x').touch()"), "--task", "T1")
-    assert (code, summary["stop"]) == (4, "red-checks")
-
-
 def test_every_task_ends_as_one_commit_on_a_branch_and_home_stays_as_it_was(
     repo: Repo,
 ) -> None:
@@ -332,28 +301,6 @@ def test_the_second_attempt_sees_the_first_failure_and_passes(repo: Repo) -> Non
         assert needed in second
 
 
-def test_parked_work_has_the_plan_and_the_rulebook_as_they_are_in_git(
-    repo: Repo,
-) -> None:
-    repo.plan({"checks": ["false"]}, limits={"attempts": 2})
-    repo.write("AGENTS.md", "Be brief.\n")
-    repo.commit("the plan is in git")
-    assert (
-        repo.run(
-            repo.agent(
-                "P('w').write_text(str(time.time())); P('prd.json').write_text('{}')"
-            )
-        )[0]
-        == 4
-    )
-    parked = repo.git(
-        "for-each-ref", "--format=%(refname)", "refs/ralph/parked"
-    ).split()
-    assert len(parked) == 2  # that of the last attempt, and what lay there before it
-    for ref in parked:
-        assert repo.git("diff", "--name-only", f"{ref}^", ref) == "w\n"
-
-
 def test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked(
     repo: Repo,
 ) -> None:
@@ -389,18 +336,6 @@ def test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked(
     assert repo.passed() == ["T1", "T2", "T3"]
 
 
-def test_checks_marked_once_are_not_run_at_the_end(repo: Repo) -> None:
-    repo.plan(
-        {"checks": [{"run": "test ! -f a.txt", "once": True}]},
-        {"checks": ["test -f a.txt && test -f b"]},
-    )
-    agent = repo.agent(
-        'P("a.txt").unlink() if task == "T1" else (P("a.txt").touch(), P("b").touch())'
-    )
-    code, _, _ = repo.run(agent)
-    assert (code, repo.passed()) == (0, ["T1", "T2"])
-
-
 def test_a_task_does_not_start_in_anothers_leftovers(repo: Repo) -> None:
     repo.plan(own("T1"), own("T2"))
     agent = repo.agent(
@@ -416,13 +351,3 @@ def test_a_task_does_not_start_in_anothers_leftovers(repo: Repo) -> None:
         "P('T1.txt').write_text('good' if P('T1-half.txt').exists() else '')"
     )
     assert repo.run(agent, "--once", "--task", "T1")[0] == 0  # its own were not lost
-
-
-def test_old_transcripts_go_before_the_next_attempt(repo: Repo) -> None:
-    repo.plan({"checks": ["test -e seen"]})
-    for number in range(9951, 10_011):
-        repo.write(f".ralph/log/{number}-T1.out", "")
-    seen = f"P('seen').write_text(' '.join(path.name for path in P('{repo.path}/.ralph/log').glob('*-T1.out')))"
-    assert repo.run(repo.agent(seen))[0] == 0
-    kept = {int(name.partition("-")[0]) for name in repo.landed("seen").split()}
-    assert kept == {1, *range(9962, 10_011)}

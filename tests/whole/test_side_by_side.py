@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from typing import Any
@@ -12,22 +11,17 @@ import pytest
 from tests.conftest import Repo, sample
 from tests.oracle import (
     BRANCH,
-    end,
-    every_start_has_one_verdict,
     fresh_clone_is_green,
     nothing_runs_within,
     still_running,
 )
 from tests.scripts import (
-    LOOKS_OFTEN,
     MEET,
     NEVER_STUCK,
     RESULT,
     ROW,
     SOON,
     limited_for,
-    paid,
-    runs,
     speaker,
     until,
     wait_for_records,
@@ -116,12 +110,6 @@ def test_a_check_may_hold_what_there_is_only_once(repo: Repo) -> None:
 # ---------------------------------------------------------------- who takes up what
 
 
-def test_once_is_one_attempt_with_any_number_of_loops(repo: Repo) -> None:
-    repo.plan(*tasks(3), limits={"jobs": 3})
-    code, summary, _ = repo.run(repo.agent(WORKS), "--once", "--jobs", "4")
-    assert (code, summary["stop"], repo.verdicts()) == (0, "once", ["T1 passed"])
-
-
 def test_iterations_are_those_of_all_loops(repo: Repo) -> None:
     repo.plan(*tasks(5))
     agent = repo.agent(f"time.sleep(0.2); {WORKS}")
@@ -129,37 +117,6 @@ def test_iterations_are_those_of_all_loops(repo: Repo) -> None:
     code, summary, _ = repo.run(agent, *words)
     assert (code, summary["stop"], len(repo.passed())) == (3, "limit", 3)
     assert len(repo.records("start")) == 3
-
-
-def test_a_task_that_a_person_adds_is_taken_up_by_a_loop_that_is_free(
-    repo: Repo,
-) -> None:
-    repo.plan(*tasks(1))
-    agent = repo.agent(f"{MEET}\nif task == 'T1': wait((OUT / 'go').exists)\n{WORKS}")
-    process = repo.start("run", "--agent", agent, "--jobs", "2", first=LOOKS_OFTEN)
-    wait_for_records(repo, "start", 1)
-    assert repo.ralph("add", "more", "--check", "grep -q good T2.txt").returncode == 0
-    until(lambda: "T2 passed" in repo.verdicts(), 8)
-    repo.write("../go", "")
-    printed = process.communicate(timeout=20)[0]
-    assert (process.returncode, repo.verdicts()) == (0, ["T2 passed", "T1 passed"]), (
-        printed
-    )
-
-
-def test_a_task_that_gets_another_title_while_it_is_worked_is_not_worked_twice(
-    repo: Repo,
-) -> None:
-    repo.plan(*tasks(1))
-    agent = repo.agent(f"{MEET}\nwait((OUT / 'go').exists)\n{WORKS}")
-    process = repo.start("run", "--agent", agent, "--jobs", "2", first=LOOKS_OFTEN)
-    wait_for_records(repo, "start", 1)
-    repo.write("prd.json", repo.read("prd.json").replace("task 1", "another title"))
-    time.sleep(1)
-    repo.write("../go", "")
-    printed = process.communicate(timeout=20)[0]
-    assert process.returncode == 0 and most_at_once(repo) == 1, printed
-    assert len(repo.commits()) == 1
 
 
 # ---------------------------------------------------------------- how it ends
@@ -187,96 +144,6 @@ def test_those_under_way_finish_when_it_is_asked_to_stop(repo: Repo, how: str) -
     assert sorted(repo.verdicts()) == ["T1 passed", "T2 passed"]
     assert len(repo.records("start")) == 2
     assert nothing_runs_within(repo, 0.5), still_running(repo)
-
-
-def test_the_runs_time_ends_all_that_is_under_way(repo: Repo) -> None:
-    repo.plan(*tasks(4))
-    began = time.monotonic()
-    code, summary, printed = repo.run(
-        repo.agent("P('x').touch(); time.sleep(600)"),
-        "--jobs",
-        "3",
-        "--max-hours",
-        "0.001",
-        timeout=60,
-    )
-    assert (code, summary["stop"]) == (3, "limit"), printed
-    assert time.monotonic() - began < 20
-    assert nothing_runs_within(repo, 0.5), still_running(repo)
-    # who was in line for the room is brought to a verdict by the next run
-    assert len(repo.records("start")) == 3
-    assert {one.partition(" ")[2] for one in repo.verdicts()} == {"interrupted"}
-    code, _, printed = repo.run(repo.agent(WORKS), "--jobs", "2")
-    assert (code, len(repo.passed())) == (0, 4), printed
-    assert every_start_has_one_verdict(repo)
-    assert repo.verdicts().count("T1 interrupted") == 1
-
-
-@pytest.mark.parametrize("who", ["the supervisor", "everything"])
-def test_what_a_killed_supervisor_left_is_checked_before_an_agent_is_paid_for(
-    repo: Repo, who: str
-) -> None:
-    repo.plan(*tasks(5))
-    hangs = "(OUT / f'on-{task}').touch(); time.sleep(600)"
-    agent = repo.agent(f"{runs(repo)}{WORKS}\nif not (OUT / 'go').exists(): {hangs}")
-    process = repo.start("run", "-q", "--agent", agent, "--jobs", "3")
-    for name in names(3):
-        repo.wait_for(f"../on-{name}")
-    if who == "everything":
-        end(repo)
-    else:
-        process.kill()
-    process.communicate(timeout=10)
-    assert nothing_runs_within(repo, 2), still_running(repo)
-    assert repo.verdicts() == []
-    repo.write("../go", "")
-    code, _, printed = repo.run(agent, "--jobs", "3")
-    assert (code, repo.passed()) == (0, names(5)), printed
-    assert sorted(paid(repo)) == names(5), "somebody was paid twice"
-    assert sorted(repo.verdicts()) == [f"{name} passed" for name in names(5)]
-
-
-def test_an_agent_that_cannot_be_had_lets_the_others_finish(repo: Repo) -> None:
-    """A person adds a task for an agent that is not there, while others are at work."""
-    agent = repo.agent(f"{MEET}\nwait((OUT / 'go').exists)\n{WORKS}")
-    repo.plan(*tasks(1), agent=agent)
-    process = repo.start("run", "--jobs", "2", first=LOOKS_OFTEN)
-    wait_for_records(repo, "start", 1)
-    plan = json.loads(repo.read("prd.json"))
-    other = {**plan["userStories"][0], "id": "T2", "agent": "nowhere"}
-    plan["userStories"].append(other)
-    repo.write("prd.json", json.dumps(plan))
-    time.sleep(1)
-    repo.write("../go", "")
-    printed = process.communicate(timeout=60)[0]
-    assert process.returncode == 5
-    assert "'nowhere' is not on PATH" in printed
-    assert repo.verdicts() == ["T1 passed"]
-    assert nothing_runs_within(repo, 0.5), still_running(repo)
-
-
-def test_a_full_disk_in_one_place_loses_nothing(repo: Repo) -> None:
-    """Where git can take no snapshot the run ends, and the next start goes on with what
-    stands there."""
-    repo.plan(*tasks(3))
-    full = repo.outside / "full"
-    full.touch()
-    says = 'echo "fatal: write error: No space left on device" >&2; exit 128'
-    script = f"""case "$GIT_WORK_TREE $*" in
-*work-2*" add "*) if [ -e {full} ]; then {says}; fi ;;
-esac
-PATH="${{PATH#*:}}" exec git "$@"
-"""
-    repo.tool("git", script)
-    agent = repo.agent(f"{MEET}\n{runs(repo)}begun('T1', 'T2', 'T3')\n{WORKS}")
-    done = repo.ralph("run", "--agent", agent, "--jobs", "3")
-    assert done.returncode == 75
-    assert "the disk is full" in done.stderr
-    assert nothing_runs_within(repo, 0.5), still_running(repo)
-    full.unlink()
-    code, _, printed = repo.run(agent, "--jobs", "3")
-    assert (code, repo.passed()) == (0, names(3)), printed
-    assert sorted(paid(repo)) == names(3), "somebody was paid twice"
 
 
 # ---------------------------------------------------------------- money, providers, people
@@ -338,18 +205,6 @@ def test_four_loops_never_spend_more_than_the_limit(repo: Repo, limit: str) -> N
     assert spent <= float(limit) + 1e-6
     shares = [float(words[2]) for words in lines[:-1]]
     assert min(shares, default=1.0) >= 0.1  # nobody is sent with next to nothing
-
-
-def test_people_are_told_of_a_block_while_others_are_under_way(repo: Repo) -> None:
-    repo.plan(*tasks(3), limits={"attempts": 1})
-    agent = repo.agent(
-        f"{MEET}\nbegun('T1', 'T2', 'T3')\nif task == 'T1': P('x').touch(); sys.exit()\nwait((OUT / 'told').exists); time.sleep(0.5)\n{WORKS}"
-    )
-    notify = f"cat >> {repo.outside}/told; sleep 1"
-    code, _, printed = repo.run(agent, "--jobs", "3", "--notify", notify)
-    assert (code, repo.passed()) == (4, ["T2", "T3"]), printed
-    assert sorted(repo.verdicts()) == ["T1 failed", "T2 passed", "T3 passed"]
-    assert repo.read("../told").count('"blocked"') >= 1
 
 
 def test_gc_takes_no_work_that_waits_for_the_clean_room(repo: Repo) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import Repo, sample
+from tests.conftest import Repo, is_ralph, sample
 from tests.oracle import (
     BRANCH,
     changed,
@@ -33,7 +33,6 @@ from tests.oracle import (
     nothing_runs_within,
     still_running,
 )
-from tests.whole.test_soak import halves
 
 COUNT = int(os.environ.get("JOBS_SEEDS", "0"))
 SEEDS = range(1, COUNT + 1) if COUNT else (3, 8)
@@ -60,6 +59,8 @@ KINDS = {
     "kills early": (2, 1),
     "kills late": (2, 1),
     "never": (2, 2),
+    "floods": (1, 1),
+    "tampers": (2, 2),  # with the workspace's git, and its copies of plan and notes
 }
 CHECKS = {"conflicts": "grep -qw {task} line.txt", "claims": "test -s claims/{task}"}
 OWN_CHECK = "grep -qx good {task}.txt"
@@ -79,6 +80,10 @@ if kind == "hangs" and attempt == 1:
 if kind == "kills early" and once():
     os.kill(os.getppid(), 9)
     time.sleep(600)
+if kind == "floods":
+    for _ in range(200): sys.stdout.write("x" * 99_999 + "\\n")
+if kind == "tampers":
+    sh("rm -rf .git; rm prd.json; echo > progress.txt; sleep 600 &")
 if kind == "lies" and not good:
     P("prd.json").write_text(P("prd.json").read_text().replace('"passes": false', '"passes": true'))
     sys.exit(print("All done: every check is green."))
@@ -170,6 +175,20 @@ def set_up(repo: Repo, plan: list[Made]) -> str:
     fates = {task.id: (task.kind, task.fails) for task in plan}
     pauses = {task.id: task.pause for task in plan}
     return repo.agent(f"FATES, PAUSES = {fates!r}, {pauses!r}\n{AGENT}")
+
+
+def halves(repo: Repo) -> tuple[list[psutil.Process], list[psutil.Process]]:
+    """ralph's supervisor, and the loops that it forked, each of which leads a
+    session."""
+    supervisors, loops = [], []
+    time.sleep(0.01)  # what runs git looks like ralph until it does
+    for process in repo.alive():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if is_ralph(process) and os.getsid(process.pid) == process.pid:
+                loops.append(process)
+            elif is_ralph(process) and process.ppid() == os.getpid():
+                supervisors.append(process)
+    return supervisors, loops
 
 
 def is_worn(repo: Repo, plan: list[Made]) -> bool:
