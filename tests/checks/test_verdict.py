@@ -137,21 +137,15 @@ def test_no_results_pass_nothing() -> None:
 
 
 def test_the_table() -> None:
+    """It has every outcome and every verdict; only a pass goes without a reason."""
     assert disagreements(decide) == []
-
-
-def test_the_table_has_every_outcome_and_every_verdict() -> None:
     assert {row.split()[0] for row in ROWS} == set(Outcome)
-    said = {row.rpartition(" ")[2] for row in ROWS}
+    decisions = [decide(case(row)) for row in ROWS]
     before_there_are_checks = {Verdict.CONFLICT, Verdict.SET_ASIDE}
+    said = {one.verdict for one in decisions}
     assert said == set(Verdict) - before_there_are_checks
-    assert len({" ".join(row.split()) for row in ROWS}) == len(ROWS)
-
-
-def test_only_a_pass_goes_without_a_reason() -> None:
-    for row in ROWS:
-        decision = decide(case(row))
-        assert bool(decision.reason) == (decision.verdict is not Verdict.PASSED), row
+    for one in decisions:
+        assert bool(one.reason) is (one.verdict is not Verdict.PASSED)
 
 
 def seen(one: Case, **change: Any) -> Case:
@@ -184,21 +178,13 @@ def test_the_table_catches(mutant: str) -> None:
     assert disagreements(MUTANTS[mutant])
 
 
-DENIED = """
-done same green        -> failed
-done same red          -> failed
-done left-out green    -> failed
-done differ green      -> passed
-done differ red        -> failed
-"""
-
-
-@pytest.mark.parametrize("row", DENIED.strip("\n").splitlines())
-def test_denied_commands_are_the_reason_only_where_nothing_was_done(row: str) -> None:
-    one = case(row)
+@pytest.mark.parametrize("words", ["same green", "same red", "left-out green", "differ green", "differ red"])  # fmt: skip
+def test_denied_commands_are_the_reason_only_where_nothing_was_done(words: str) -> None:
+    one = case(f"done {words}")
+    without = decide(one).verdict
     one.result.denials = ["npm test"]
     decision = decide(one)
-    assert decision.verdict == row.rpartition(" ")[2]
+    assert decision.verdict is (without if one.changed else Verdict.FAILED)
     assert decision.denied is not one.changed
     assert ("npm test" in decision.reason) is not one.changed
 
@@ -351,49 +337,57 @@ def test_the_reason_names_the_first_red_check_or_the_files() -> None:
 # ---------------------------------------------------------------- the judge, and what blocks
 
 
-@pytest.mark.parametrize(
-    ("outcome", "answer", "verdict", "reason"),
-    [
-        ("done", Answer(), "passed", ""),
-        ("done", Answer(["fast: no"]), "failed", "the judge says no: fast: no"),
-        ("done", Answer(unreadable="what?"), "failed", "the judge says no: what?"),
-        ("failed", Answer(), "failed", "the judge did not finish: why"),
-        ("timed-out", Answer(), "failed", "the judge did not finish: why"),
-        ("limited", Answer(), "limited", "the judge: why"),
-        ("unavailable", Answer(), "unavailable", "the judge: why"),
-        ("interrupted", Answer(), "interrupted", "the judge: why"),
-    ],
-)
-def test_a_judge_can_only_take_a_pass_away(
-    outcome: str, answer: Answer, verdict: str, reason: str
-) -> None:
+# How the judge ended and what it said, and what an attempt gets that would pass.
+JUDGES = """
+done         |       | passed
+done         | no    | failed: the judge says no: fast: no
+done         | what? | failed: the judge says no: what?
+failed       |       | failed: the judge did not finish: why
+timed-out    |       | failed: the judge did not finish: why
+limited      |       | limited: the judge: why
+unavailable  |       | unavailable: the judge: why
+interrupted  |       | interrupted: the judge: why
+"""
+ANSWERS = {"": Answer(), "no": Answer(["fast: no"]), "what?": Answer(unreadable="what?")}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", JUDGES.strip().splitlines())
+def test_a_judge_can_only_take_a_pass_away(row: str) -> None:
+    outcome, answer, wanted = (part.strip() for part in row.split("|"))
     weak = Decision(Verdict.PASSED, weak=True, notices=["x"])
     judge = AgentResult(Outcome(outcome), "why", active=True)
-    decision = after_judge(weak, judge, answer)
-    assert (decision.verdict, decision.reason) == (verdict, reason)
-    assert decision.weak is (verdict == "passed") and decision.notices == ["x"]
+    decision = after_judge(weak, judge, ANSWERS[answer])
+    said = f"{decision.verdict}: {decision.reason}".removesuffix(": ")
+    assert said == wanted
+    assert decision.weak is (wanted == "passed") and decision.notices == ["x"]
 
 
-@pytest.mark.parametrize(
-    ("verdict", "given", "why"),
-    [
-        ("failed", {}, ""),
-        ("failed", {"attempts": 3}, "3 failed attempts, the last: red"),
-        ("timed-out", {"attempts": 1, "most": 1}, "1 failed attempt, the last: red"),
-        ("passed", {"attempts": 3, "spent": "its limit"}, ""),
-        ("passed", {"never": "hooks refuse"}, "hooks refuse"),
-        ("failed", {"spent": "its limit"}, "its limit, the last attempt: failed: red"),
-        ("limited", {"spent": "its limit"}, "its limit, the last attempt: limited: red"),
-        ("limited", {"attempts": 3}, ""),
-        ("conflict", {"attempts": 3}, ""),
-        ("interrupted", {"interruptions": 2, "attempts": 3}, ""),
-        ("interrupted", {"interruptions": 3}, "interrupted 3 times in a row, the last: red"),
-        ("failed", {"asks": "which?", "attempts": 3}, "it asks: which?"),
-        ("no-op", {}, ""),
-        ("no-op", {"no_op_before": True}, "already done? two attempts changed nothing"),
-        ("failed", {"no_op_before": True}, ""),
-    ],
-)  # fmt: skip
-def test_what_blocks_a_task(verdict: str, given: dict[str, Any], why: str) -> None:
+# The verdict, what else is known, and why that blocks the task, if it does.
+BLOCKS = """
+failed      |                          |
+failed      | attempts=3               | 3 failed attempts, the last: red
+timed-out   | attempts=1 most=1        | 1 failed attempt, the last: red
+passed      | attempts=3 spent=limit   |
+passed      | never=refused            | refused
+failed      | spent=limit              | limit, the last attempt: failed: red
+limited     | spent=limit              | limit, the last attempt: limited: red
+limited     | attempts=3               |
+conflict    | attempts=3               |
+interrupted | interruptions=2 attempts=3 |
+interrupted | interruptions=3          | interrupted 3 times in a row, the last: red
+failed      | asks=which? attempts=3   | it asks: which?
+no-op       |                          |
+no-op       | no_op_before=1           | already done? two attempts changed nothing
+failed      | no_op_before=1           |
+"""
+
+
+@pytest.mark.parametrize("row", BLOCKS.strip().splitlines())
+def test_what_blocks_a_task(row: str) -> None:
+    verdict, words, why = (part.strip() for part in row.split("|"))
+    given: dict[str, Any] = {}
+    for word in words.split():
+        key, value = word.split("=")
+        given[key] = int(value) if value.isdecimal() else value
     found = reason_to_block(Verdict(verdict), "red", **given)
     assert found.startswith(why) and bool(found) is bool(why)
