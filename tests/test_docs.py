@@ -47,7 +47,7 @@ exit 0 -> test_a_task_that_a_person_adds_while_the_loop_runs_is_worked
 exit 1 -> test_a_loop_that_dies_at_the_same_place_again_ends_the_run
 exit 2 -> test_a_plan_that_no_run_can_use_ends_with_2_and_nothing_happens
 exit 3 -> test_those_under_way_finish_when_it_is_asked_to_stop
-exit 4 -> test_a_run_that_stops_at_a_limit_with_a_red_suite_needs_a_person
+exit 4 -> test_a_failed_attempt_that_turns_a_red_suite_green_binds_nobody
 exit 5 -> test_a_missing_agent_and_one_that_cannot_keep_to_its_permissions_end_with_5
 exit 75 -> test_a_second_run_ends_at_once_with_75_and_status_works_meanwhile
 exit 129 -> test_a_signal_ends_every_loop_and_one_record_says_so

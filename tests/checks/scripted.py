@@ -10,8 +10,6 @@ from types import ModuleType
 from _ralph.checks.suite import with_tests
 from _ralph.model import CheckResult, SingleTests
 
-SIGNS = {"+": "passed", "-": "failed", "o": "skipped", "!": "not loaded"}
-
 
 def run(words: str, command: str = "suite") -> CheckResult:
     """The result of a check in which these tests ran: a name for each, with + (passed),

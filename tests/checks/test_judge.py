@@ -22,7 +22,6 @@ def answer(*met: bool, reason: str = "a.txt:1", **more: Any) -> str:
 
 YES = answer(True, True)
 TWICE = json.dumps({"criteria": [{"criterion": "It is there", "met": True}] * 2})
-AGREES = "agrees"
 
 
 @pytest.mark.parametrize(

@@ -109,18 +109,6 @@ def test_a_failed_attempt_that_turns_a_red_suite_green_binds_nobody(repo: Repo) 
     assert "test -f fixed" in summary["reason"]
 
 
-def test_a_run_that_stops_at_a_limit_with_a_red_suite_needs_a_person(
-    repo: Repo,
-) -> None:
-    repo.plan(own("T1"), own("T2"), checks=[red("test -f fixed")])
-    code, summary, _ = repo.run(repo.agent(MAKES), "--max-iterations", "1")
-    assert (code, summary["stop"], repo.passed()) == (4, "red-checks", ["T1"])
-    assert (
-        "limit reached" in summary["reason"]
-        and "test -f fixed failed" in summary["reason"]
-    )
-
-
 def test_a_task_that_mends_the_suite_passes_and_the_next_must_keep_it(
     repo: Repo,
 ) -> None:

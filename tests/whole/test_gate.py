@@ -154,10 +154,6 @@ class Project:
     hidden: str
     setup: bool = True
     """Whether the checks cannot run before a setup did."""
-    clone: str = "git clone -q"
-    """How its owner clones it."""
-    same: tuple[str, ...] = ()
-    """Commands that must be green in a clone besides the checks."""
 
 
 def proposed(repo: Repo) -> dict[str, Any]:
@@ -327,131 +323,7 @@ RUST = Project(
 )  # fmt: skip
 
 
-def submodule(repo: Repo, name: str, content: str) -> None:
-    """A submodule vendor/units, whose remote is a repository beside the project."""
-    remote = repo.outside / "units"
-    remote.mkdir()
-    (remote / name).write_text(content)
-    (remote / ".gitignore").write_text("local_*\n__pycache__/\n")
-    must(repo, "git init -q && git add -A && git commit -qm units", remote)
-    must(
-        repo,
-        f"git -c protocol.file.allow=always submodule --quiet add {shlex.quote(str(remote))} vendor/units",
-    )
-
-
-CLONE = "git -c protocol.file.allow=always clone -q --recurse-submodules"
-HUSKY = """changed=$(git diff --cached --name-only --diff-filter=ACMR | grep '\\.js$' || true)
-[ -z "$changed" ] || { npx prettier $changed --write --log-level=warn && git update-index --again; }
-"""
-WEIGH_TEST = """const assert = require("assert");
-const weigh = require("../src/weigh.js");
-
-it("knows pounds", () => assert.strictEqual(weigh(2, "lb"), 0.9));
-it("knows grams", () => assert.strictEqual(weigh(500, "g"), 0.5));
-"""
-WEIGH = """const units = require("../vendor/units/units.js");
-module.exports = (n, unit) => Math.round(n * units[unit] * 10) / 10;
-"""
-UNITS, ALL_UNITS = (
-    f"module.exports = {{ kg: 1, g: 0.001{more} }};\n" for more in ("", ", lb: 0.4536")
-)
-
-
-def husky(repo: Repo) -> None:
-    package = {**PACKAGE, "scripts": {"test": "mocha", "prepare": "husky"}}
-    submodule(repo, "units.js", UNITS)
-    lay(repo, {
-        "package.json": json.dumps(package, indent=2) + "\n", ".gitignore": "node_modules/\n",
-        "src/weigh.js": WEIGH, "test/weigh.test.js": WEIGH_TEST, ".husky/pre-commit": HUSKY,
-    })  # fmt: skip
-    must(repo, f"{NPM} mocha@10 husky@9 prettier@3 && npm run prepare")
-    assert must(repo, "git config core.hooksPath").strip() == ".husky/_"
-    repo.commit("shop")
-
-
-UGLY = """const units = {...require('../vendor/units/units.js'),lb:0.4536}
-module.exports = (n, unit) => Math.round(n * units[unit] * 10) / 10
-"""
-PLANT_UNITS = """require("fs").writeFileSync("vendor/units/units.js", %s);
-module.exports = () => 0;
-"""
-HUSKY_PROJECT = Project(
-    tools=("node", "npm"),
-    make=husky,
-    only=" -- test/weigh.test.js",
-    right={"src/weigh.js": UGLY},
-    hides=f"P('vendor/units/units.js').write_text({ALL_UNITS!r})",
-    wrong={"src/weigh.js": "// pounds\n" + WEIGH},
-    plants={"src/weigh.js": PLANT_UNITS % json.dumps(ALL_UNITS)},
-    hidden="vendor/units",
-    clone=CLONE,
-    same=("npx prettier --check src",),
-)
-
-CONFIG = """repos:
-  - repo: local
-    hooks:
-      - id: style
-        name: leave no print in src
-        entry: '\\bprint\\('
-        language: pygrep
-        files: ^src/
-"""
-PY_TEST = """from weigh import weigh
-
-
-def test_pounds() -> None:
-    assert weigh(2, "lb") == 0.9
-
-
-def test_kilograms() -> None:
-    assert weigh(2, "kg") == 2
-"""
-PY_WEIGH = "from units import UNITS\n\n\ndef weigh(n: float, unit: str) -> float:\n    return round(n * UNITS[unit], 1)\n"
-PY_RIGHT = PY_WEIGH.replace("\n\n\n", '\n\nUNITS = {**UNITS, "lb": 0.4536}\n\n\n')
-PY_UNITS, PY_ALL_UNITS = (
-    f'UNITS = {{"kg": 1, "g": 0.001{more}}}\n' for more in ("", ', "lb": 0.4536')
-)
-
-
-def pre_commit(repo: Repo) -> None:
-    submodule(repo, "units.py", PY_UNITS)
-    lay(repo, {
-        "requirements.txt": "pytest\npre-commit\n", ".gitignore": ".venv/\n__pycache__/\n.pytest_cache/\n",
-        "pytest.ini": "[pytest]\npythonpath = src vendor/units\n", ".pre-commit-config.yaml": CONFIG,
-        "src/weigh.py": PY_WEIGH, "tests/test_weigh.py": PY_TEST,
-    })  # fmt: skip
-    must(
-        repo,
-        "python3 -m venv .venv && .venv/bin/python -m pip install -q -r requirements.txt",
-    )
-    must(repo, ".venv/bin/pre-commit install")
-    repo.commit("shop")
-
-
-PRE_COMMIT = Project(
-    tools=("git",),
-    make=pre_commit,
-    only=" tests/test_weigh.py",
-    right={"src/weigh.py": PY_RIGHT},
-    hides=f"P('vendor/units/units.py').write_text({PY_ALL_UNITS!r})",
-    wrong={"src/weigh.py": "# pounds\n" + PY_WEIGH},
-    plants={"src/weigh.py": f"import pathlib\n\npathlib.Path('vendor/units/units.py').write_text({PY_ALL_UNITS!r})\n"
-            "\n\ndef weigh(n: float, unit: str) -> float:\n    return 0\n"},
-    hidden="vendor/units",
-    clone=CLONE,
-    same=(".venv/bin/pre-commit run --all-files",),
-)  # fmt: skip
-
-PROJECTS = {
-    "node": NODE,
-    "pip": PIP,
-    "uv": UV,
-    "rust": RUST,
-    "husky": HUSKY_PROJECT,
-    "pre-commit": PRE_COMMIT,
-}
+PROJECTS = {"node": NODE, "pip": PIP, "uv": UV, "rust": RUST}
 
 
 @pytest.fixture(params=PROJECTS)
@@ -492,11 +364,9 @@ class Begun:
 
     def save(self, **top: Any) -> None:
         """Write the plan again, with other keys; None takes one away."""
-        self.plan = {
-            name: value
-            for name, value in {**self.plan, **top}.items()
-            if value is not None
-        }
+        self.plan |= top
+        for name in [name for name, value in self.plan.items() if value is None]:
+            del self.plan[name]
         self.repo.write("prd.json", json.dumps(self.plan, indent=2) + "\n")
 
     def agent(self, *lines: str) -> str:
@@ -540,16 +410,10 @@ class Begun:
         """A fresh clone of the branch, the plan's setup in it, and every check
         green."""
         folder = self.repo.outside / "clone"
-        allow = {"GIT_ALLOW_PROTOCOL": "file:https:ssh"}
-        must(
-            self.repo,
-            f"{self.project.clone} -b {BRANCH} {shlex.quote(str(self.repo.path))} {folder}",
-            folder.parent,
-        )
-        if self.setup:
-            must(self.repo, self.setup, folder, **allow)
-        for check in (*self.checks, *self.project.same):
-            must(self.repo, check, folder)
+        home = shlex.quote(str(self.repo.path))
+        must(self.repo, f"git clone -q -b {BRANCH} {home} {folder}", folder.parent)
+        for command in filter(None, (self.setup, *self.checks)):
+            must(self.repo, command, folder)
 
 
 def writes(files: dict[str, str]) -> str:
@@ -560,7 +424,7 @@ def writes(files: dict[str, str]) -> str:
 def begin(owner: Repo, uv: str | None) -> Callable[[Project], Begun]:
     """Make a project, `ralph init` it, write the task, and follow what init said."""
 
-    def made(project: Project, **task: Any) -> Begun:
+    def made(project: Project) -> Begun:
         owner.env["PATH"] += f"{os.pathsep}{uv}" if uv else ""
         for tool in project.tools:
             if not runs(tool) and not (tool == "uv" and uv):
@@ -569,14 +433,9 @@ def begin(owner: Repo, uv: str | None) -> Callable[[Project], Begun]:
         said = must(owner, "ralph init")
         plan = json.loads(owner.read("prd.json"))
         assert plan["checks"], said
-        what = {
-            "id": "T1",
-            "title": "The test that is red turns green",
-            "passes": False,
-        }
-        plan["userStories"] = [
-            {**what, "checks": [plain(plan["checks"][0]) + project.only], **task}
-        ]
+        check = plain(plan["checks"][0]) + project.only
+        task = {"id": "T1", "title": "The red test turns green", "checks": [check]}
+        plan["userStories"] = [task | {"passes": False}]
         begun = Begun(owner, project, plan)
         begun.save()
         for line in said.splitlines():
@@ -588,7 +447,7 @@ def begin(owner: Repo, uv: str | None) -> Callable[[Project], Begun]:
     return made
 
 
-Begin = Callable[..., Begun]
+Begin = Callable[[Project], Begun]
 
 
 def test_a_task_from_init_to_a_green_clone(project: Project, begin: Begin) -> None:
@@ -596,36 +455,26 @@ def test_a_task_from_init_to_a_green_clone(project: Project, begin: Begin) -> No
     repo = begun.repo
     if project.setup:
         assert begun.setup, repo.read("prd.json")
-    assert any("test" in pattern for pattern in begun.plan["protect"]), begun.plan[
-        "protect"
-    ]
+    protect = begun.plan["protect"]
+    assert any("test" in pattern for pattern in protect), protect
     code, errors, said = begun.doctor()
     assert (code, errors) == (0, []), said
-    before = (
-        repo.git("rev-parse", "main", "HEAD"),
-        repo.git("symbolic-ref", "HEAD"),
-        home(repo),
-    )
-
+    before = home(repo)
     code, said = begun.run(begun.agent(writes(project.right)))
     assert begun.tried == "0 ", said
     assert (code, repo.passed()) == (0, ["T1"]), said
-    assert before == (
-        repo.git("rev-parse", "main", "HEAD"),
-        repo.git("symbolic-ref", "HEAD"),
-        home(repo),
-    )
+    assert home(repo) == before
     assert repo.alive() == []
     begun.clone_is_green()
 
 
 def home(repo: Repo) -> list[str]:
     """What git says of the owner's tree, but for the state files."""
-    return [
-        line
-        for line in repo.git("status", "--porcelain").splitlines()
-        if line[3:] not in ("prd.json", "progress.txt")
-    ]
+    ours = ("prd.json", "progress.txt")
+    status = repo.git("status", "--porcelain").splitlines()
+    changed = [line for line in status if line[3:] not in ours]
+    heads = repo.git("rev-parse", "main", "HEAD"), repo.git("symbolic-ref", "HEAD")
+    return [*changed, *heads]
 
 
 def test_without_the_setup_doctor_says_which(project: Project, begin: Begin) -> None:
@@ -648,15 +497,14 @@ def test_work_in_an_ignored_place_does_not_pass(project: Project, begin: Begin) 
     assert begun.tried == "0 ", said  # else it would prove nothing
     assert code in (3, 4) and begun.repo.passed() == [], said
     assert not begun.landed, said
-    named = rf"(?m){re.escape(project.hidden)}.* (is|are) (ignored by git|not part of the work)|{re.escape(project.hidden)}.*submodule"
+    named = (
+        rf"{re.escape(project.hidden)}.* (is|are) (ignored by git|not part of the work)"
+    )
     assert re.search(named, said), said
 
 
-TWICE = [name for name in PROJECTS if name not in ("pip", "pre-commit")]
-"""Where an attempt is not a minute: the others are like one of these."""
-
-
-@pytest.mark.parametrize("name", TWICE)
+# Where an attempt is not a minute.
+@pytest.mark.parametrize("name", ["node", "uv", "rust"])
 def test_work_that_a_check_leaves_in_the_room_does_not_pass(
     name: str, begin: Begin
 ) -> None:
@@ -698,7 +546,7 @@ def test_a_dependency_that_is_declared_is_installed_in_the_room(
     begun.clone_is_green()
 
 
-# ---------------------------------------------------------------- submodules and hooks
+# ---------------------------------------------------------------- hooks
 
 
 LINTED = {
