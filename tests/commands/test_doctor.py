@@ -177,21 +177,6 @@ def test_a_loop_at_work_is_not_disturbed(repo: Repo) -> None:
     assert process.wait(30) == 0 and repo.passed() == ["T1"]
 
 
-def test_nobody_else_works_in_the_places_meanwhile(repo: Repo) -> None:
-    out = repo.outside
-    waits = f"touch {out}/on; while ! test -f {out}/go; do sleep 0.05; done; false"
-    repo.plan({"checks": [waits]})
-    process = repo.start("doctor", "-v", "--agent", "true")
-    repo.wait_for("../on")
-    code, _, err = repo.run("true")
-    busy = f"`ralph doctor` is at work on this plan (pid {process.pid}"
-    assert code == 75 and busy in err
-    assert "no run yet" in repo.ralph("status").stdout, "it is no loop"
-    repo.write("../go", "")
-    assert process.wait(30) == 0
-    assert "set here and not there: RALPH_RUN_ID" not in process.communicate()[0]
-
-
 def test_what_a_cut_off_run_left_is_there_for_the_next(repo: Repo) -> None:
     repo.plan(OWN)
     agent = repo.agent(f"{WORKS}; (OUT / 'on').touch(); time.sleep(60)")

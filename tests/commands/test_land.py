@@ -154,17 +154,6 @@ def test_edits_in_the_way_are_named_and_nothing_moves(two: Repo, way: str) -> No
     assert two.read(name) == "of a person\n"
 
 
-def test_a_plan_of_another_worktree_lands_where_the_person_stands(repo: Repo) -> None:
-    repo.git("worktree", "add", "-q", "-b", "linked", "../linked")
-    linked = Repo.__new__(Repo)
-    vars(linked).update({**vars(repo), "path": repo.outside / "linked"})
-    linked.plan({"checks": ["test -f T1.txt"]})
-    agent = linked.agent("P('T1.txt').touch()")
-    assert linked.run(agent, "--branch", "ralph/x")[0] == 0
-    code, said = land(repo, "", "--prd", "../linked/prd.json")
-    assert code == 0 and (repo.path / "T1.txt").exists(), said
-
-
 def test_what_was_red_before_on_the_current_branch_is_named_and_stops_nothing(
     repo: Repo,
 ) -> None:

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from _ralph.commands.plan import LARGEST, read_brief
-from _ralph.errors import BadInput
 from tests.commands.test_doctor import everything_at_home
 from tests.conftest import ROOT, Repo, sample
 from tests.scripts import ROW, cost
@@ -355,15 +353,6 @@ def test_a_bad_brief_is_one_sentence_and_nothing_is_written(
     assert done.returncode == 2 and said in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (repo.path / "prd.json").exists() and not done.stdout
-
-
-def test_all_of_a_brief_together_has_a_limit(tmp_path: Path) -> None:
-    names = [str(tmp_path / name) for name in "abc"]
-    for name in names:
-        Path(name).write_text("x" * (LARGEST // 2))
-    assert len(read_brief(names[:2])) == 2
-    with pytest.raises(BadInput, match=f"larger than 256 KB at {tmp_path}/c, "):
-        read_brief(names)
 
 
 # The commands of docs/plan.md, and what they read.

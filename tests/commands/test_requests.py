@@ -134,14 +134,6 @@ def test_a_task_that_passed_is_opened_while_the_loop_works_another(repo: Repo) -
     assert repo.landed("T1.txt") == "goodgood" and repo.passed() == ["T1", "T2"]
 
 
-def test_a_note_for_a_task_stands_in_its_notes(repo: Repo) -> None:
-    path = plan(repo, GREEN)
-    said = requests.tell(path, "use the price table", "T1")
-    assert said == "T1: noted; its next attempt reads it"
-    requests.tell(path, "in \x1b[1mEUR\n\nand USD", "T1")
-    assert tasks(path)[0]["notes"] == "use the price table\nin \x1b[1mEUR\n\nand USD"
-
-
 @pytest.mark.parametrize("notes", [{}, {"notes": ["no tabs"]}, {"rules": "r" * 4000}])
 def test_a_note_for_the_plan_stands_in_the_next_prompt(
     repo: Repo, notes: dict[str, Any]

@@ -9,7 +9,6 @@ import os
 import pty
 import re
 import select
-import signal
 import struct
 import subprocess
 import sys
@@ -243,19 +242,6 @@ def test_a_log_on_a_full_disk_stops_nothing(repo: Repo) -> None:
     with Path("/dev/full").open("wb") as log:
         done = subprocess.run(words, cwd=repo.path, env=repo.env, stdout=log)
     assert (done.returncode, repo.passed()) == (0, ["T1"])
-
-
-def test_a_wait_is_shown_with_the_time_that_it_ends(repo: Repo) -> None:
-    plan(repo, {"checks": ["test -f T1.txt"]})
-    limit = '{"type":"result","is_error":true,"terminal_reason":"api_error","result":"limited","usage":{}}'
-    seen = Terminal(repo, "--agent", speaker(repo, f"print({limit!r})"), columns=100)
-    line = (
-        r"0 of 1 passed \| \d+ s, limit \d\d:\d\d \| waiting until \d\d:\d\d:\d\d \d+ s"
-    )
-    seen.read(lambda: re.fullmatch(line, seen.status) is not None)
-    assert re.fullmatch(line, seen.status)
-    seen.process.send_signal(signal.SIGINT)
-    assert seen.finish() == 130
 
 
 @pytest.mark.parametrize("kind", ["terminal", "pipe"])

@@ -202,16 +202,6 @@ def test_it_is_written_where_it_says(night: Repo) -> None:
     assert night.git("status", "--porcelain") == " M prd.json\n?? progress.txt\n"
 
 
-def test_it_needs_only_plan_and_notes(night: Repo, tmp_path: Path) -> None:
-    bare = Repo(tmp_path)
-    for name in ("prd.json", "progress.txt"):
-        bare.write(name, night.read(name))
-    commit = night.git("rev-parse", "ralph/p").strip()
-    assert f"\ngit show {commit}\n" in page(bare).text
-    (bare.path / "progress.txt").unlink()
-    assert "\nNo run yet.\nNeeds you\n" in page(bare).text
-
-
 # ---------------------------------------------------------------- what others wrote
 
 SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&lt;b&gt;"
