@@ -19,13 +19,7 @@ def validate(data: object, name: str) -> None:
     places."""
     import jsonschema
 
-    standard = jsonschema.Draft202012Validator
-    strict = standard.TYPE_CHECKER.redefine(
-        "integer", lambda _, value: type(value) is int
-    )  # 1.0 is no id
-    validator: Any = jsonschema.validators.extend(standard, type_checker=strict)  # type: ignore[no-untyped-call]
-    formats = jsonschema.FormatChecker(["regex"])
-    errors = [*validator(_schema(), format_checker=formats).iter_errors(data)]
+    errors = [*_validator().iter_errors(data)]
     lines = []
     for error in errors[:_SHOWN]:
         best = jsonschema.exceptions.best_match([error])
@@ -35,6 +29,18 @@ def validate(data: object, name: str) -> None:
         lines.append(f"and {len(errors) - _SHOWN} more")
     if lines:
         raise BadInput("\n".join(lines))
+
+
+@functools.cache
+def _validator() -> Any:
+    import jsonschema
+
+    standard = jsonschema.Draft202012Validator
+    strict = standard.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: type(value) is int
+    )  # 1.0 is no id
+    validator: Any = jsonschema.validators.extend(standard, type_checker=strict)  # type: ignore[no-untyped-call]
+    return validator(_schema(), format_checker=jsonschema.FormatChecker(["regex"]))
 
 
 @functools.cache
