@@ -42,10 +42,6 @@ VARIABLES = (
     "last",
 )
 """What a prompt template can use."""
-_UNCHANGED = re.compile(
-    r"#.*|- (Set up a fresh checkout with|Before you end, run) `.*`\."
-)
-"""The lines of templates/AGENTS.md."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +111,7 @@ def task_values(task: Task) -> Json:
 def _rulebook(given: Briefing) -> str:
     """The rules of the repository, or where an agent that reads them by itself finds
     them."""
-    rules = text.clean(rules_of(given.paths.rulebook))
+    rules = text.clean(rules_of(given.paths.rulebook)).strip()
     if rules and given.reads_rulebook:
         return "They stand in AGENTS.md. Follow them."
     return text.clip(rules, 6000, "cut; read AGENTS.md for the rest")
@@ -124,35 +120,29 @@ def _rulebook(given: Briefing) -> str:
 def _protected_words(given: Briefing) -> str:
     """The patterns that are protected from a task, and what it may change in spite of
     them."""
-    allow = given.task.allow
-    every = [*given.plan.protected, *given.trusted]
-    kept = [pattern for pattern in every if pattern not in allow]
-    words = ", ".join(kept)
-    if kept and allow:
-        words += f"; except {', '.join(allow)}"
+    words = ", ".join([*given.plan.protected, *given.trusted])
+    if words and given.task.allow:
+        words += f"; except {', '.join(given.task.allow)}"
     return text.clip(words, 600)
 
 
 def rules_of(rulebook: Path) -> str:
-    """What a rulebook says, without its comments; empty if it is as `ralph init` wrote
-    it, for a prompt has setup and checks from the plan."""
+    """What a rulebook says, without its comments."""
     source = rulebook.read_text("utf-8", "replace") if rulebook.is_file() else ""
     end = source.rfind("-->") + len("-->\n")  # a rule may name what opens a comment
-    rules = re.sub(r"<!--.*?-->\n?", "", source[:end], flags=re.DOTALL) + source[end:]
-    for line in rules.splitlines():
-        if line.strip() and not _UNCHANGED.fullmatch(line):
-            return rules
-    return ""
+    return re.sub(r"<!--.*?-->\n?", "", source[:end], flags=re.DOTALL) + source[end:]
 
 
 def compile_prompt(template: Path) -> None:
     """BadInput where a person's prompt template is wrong, cannot be read, or uses what
     no prompt has."""
     source = _source(template)
+    from jinja2 import meta
+
     with _located(str(template)):
+        parsed = _environment().parse(source)
+        unknown = meta.find_undeclared_variables(parsed).difference(VARIABLES)
         _compiled(source)
-        used = _used_in(source)
-    unknown = used.difference(VARIABLES)
     if unknown:
         name = min(unknown)
         has = ", ".join(VARIABLES)
@@ -174,7 +164,7 @@ def render_message(source: str, values: Json, where: str) -> str:
     """A commit message from a template of prd.json, rendered: its first line, and the
     others as its body; BadInput where it is wrong."""
     with _located(where):
-        message = text.clean(_compiled(source, lines=True).render(**values)).strip()
+        message = text.clean(_compiled(source).render(**values)).strip()
     subject, _, rest = message.partition("\n")
     body = "\n".join(line.rstrip() for line in rest.strip().splitlines())
     return "\n\n".join(filter(None, [text.one_line(subject), body]))
@@ -209,21 +199,9 @@ def _located(where: str) -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=8)
-def _compiled(source: str, lines: bool = False) -> jinja2.Template:
-    """A template, compiled once: loops inherit it from the supervisor. With `lines`,
-    one that a block ends stays a line."""
-    environment = _environment()
-    if not lines:
-        environment = environment.overlay(trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(source)
-
-
-@functools.lru_cache(maxsize=8)
-def _used_in(source: str) -> set[str]:
-    """The variables that a template uses. It is asked before each attempt."""
-    from jinja2 import meta
-
-    return meta.find_undeclared_variables(_environment().parse(source))
+def _compiled(source: str) -> jinja2.Template:
+    """A template, compiled once: loops inherit it from the supervisor."""
+    return _environment().from_string(source)
 
 
 @functools.cache
@@ -232,7 +210,10 @@ def _environment() -> jinja2.Environment:
     import jinja2
 
     environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined, keep_trailing_newline=True
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= {
         "fenced": text.fenced,

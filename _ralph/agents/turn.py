@@ -10,7 +10,7 @@ from typing import Any
 
 from _ralph.model import Json, Outcome, Tokens
 
-_MOST = 10**15  # a few hundred digits would be no float any more
+_MOST = 10**15
 _DENIALS = 100
 _GIVEN = ("command", "file_path", "filePath", "path", "url")
 _SHOWN = (*_GIVEN, "pattern", "query")
@@ -168,9 +168,7 @@ def amount(value: object) -> float | None:
     ever be reached."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    if not 0 <= value < float("inf"):
-        return None
-    return float(min(value, _MOST))
+    return float(value) if 0 <= value <= _MOST else None
 
 
 def tokens(usage: Usage) -> Tokens:

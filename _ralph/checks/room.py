@@ -203,7 +203,7 @@ class Room:
 
     def _put_back(self) -> list[str]:
         """Undo what was done to tracked files; their names."""
-        changed = self.place.dirt(self._tree, untracked="no")[0]
+        changed = self.place.changed(self._tree, untracked="no")
         if changed:
             self.hold(self._tree)
         return changed

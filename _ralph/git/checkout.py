@@ -123,29 +123,21 @@ class Checkout:
 
     # ---------------------------------------------------------------- what is there
 
-    def dirt(
-        self, tree: str = "", untracked: str = "all"
-    ) -> tuple[list[str], list[str]]:
-        """The tracked files that were changed, and the new files that are not ignored,
-        unless `untracked` is `no`; with those in the submodules of `tree`."""
+    def changed(self, tree: str = "", untracked: str = "all") -> list[str]:
+        """The files that were changed, new ones that git does not ignore too, unless
+        `untracked` is `no`; with those in the submodules of `tree`."""
         words = [*self.hiding, "status", "--porcelain", "-z", f"-u{untracked}"]
         words += ["--no-renames", "--ignore-submodules=all"]
         own = {*self.state, *self.carried}
-        changed, new = [], []
+        changed = []
         for entry in self.git.names(*words, timeout=BULK):
             kind, name = entry[:2], entry[3:]
-            if kind == "??" and name not in own:
-                new.append(name)
-            if kind[1] not in " ?":
+            if kind[1] != " " and not (kind == "??" and name in own):
                 changed.append(name)
         for path, (commit, module) in (self.inner(tree) if tree else {}).items():
-            if not module.exists:
-                changed.append(path)
-                continue
-            inside = module.dirt(commit, untracked)
-            changed += [f"{path}/{name}" for name in inside[0]]
-            new += [f"{path}/{name}" for name in inside[1]]
-        return changed, new
+            inside = module.changed(commit, untracked) if module.exists else [""]
+            changed += [f"{path}/{name}" for name in inside]
+        return changed
 
     def tracked(self, tree: str) -> set[str]:
         """The files of `tree` and of its submodules, with their `.git`. A submodule

@@ -61,10 +61,10 @@ def settle(checkout: Checkout, tree: str) -> str:
     """Remove what is not in `tree`, which is checked out here, and not ignored; the
     snapshot of what is left before an agent comes: mostly `tree` itself, as one look
     tells."""
-    changed, new = checkout.dirt(tree)
-    if new:
-        checkout.clean(tree)
-    return snapshot(checkout, tree)[0] if changed or new else tree
+    if not checkout.changed(tree):
+        return tree
+    checkout.clean(tree)
+    return snapshot(checkout, tree)[0]
 
 
 def _add_all(checkout: Checkout, apart: Iterable[str]) -> list[str]:
@@ -106,7 +106,7 @@ def _submodule_changes(checkout: Checkout, tree: str, replaced: list[str]) -> li
     ignored = "what was changed in it is not part of the work"
     lines = []
     for path, (_, module) in checkout.inner(tree).items():
-        if path in replaced or (module.exists and any(module.dirt())):
+        if path in replaced or (module.exists and module.changed()):
             lines.append(f"{text.one_line(path)} is a submodule; {ignored}")
     if checkout.git("diff", "--name-only", "--", ".gitmodules"):
         lines.append(f".gitmodules says where the submodules are; {ignored}")
@@ -200,13 +200,12 @@ def restore(
     always restored. The tree, what was restored, as it was before, and the names of
     what is new and stays."""
     changed = git.difference(before, after).entries
-    is_blind = (git.common / "head").exists()  # it is called HEAD
-    spelt = patterns.folded if is_blind else str
-    protect = [spelt(pattern) for pattern in protect]
-    state = [spelt(name) for name in state]
-    names = {name: spelt(name) for name in changed}
+    # Some disks tell neither cases nor Unicode forms apart
+    protect = [patterns.folded(pattern) for pattern in protect]
+    state = [patterns.folded(name) for name in state]
+    names = {name: patterns.folded(name) for name in changed}
     kept = patterns.matching(protect, names.values())
-    kept -= patterns.matching([spelt(pattern) for pattern in allow], names.values())
+    kept -= patterns.matching(map(patterns.folded, allow), names.values())
     kept |= {*state}
     plain = patterns.plain_names(protect)
     paths = {pattern.strip("/") for pattern in (*protect, *state)}

@@ -185,7 +185,6 @@ def told_by_path(bench: Bench) -> None:
     (lambda b: (b.failed(), b.record("retry", answer="")), ["the URL"], ["judged", "answered the question"]),
     (lambda b: b.failed(verdict="limited"), [], ["judged"]),
     (lambda b: b.paths.rulebook.write_text("Use make."), ["(AGENTS.md)\nUse make."], []),
-    (lambda b: b.paths.rulebook.write_text("# Rules\n<!-- a\nb -->\n"), [], ["AGENTS.md", "Rules"]),
     (lambda b: b.paths.rulebook.write_text("# R\n<!-- a\nb -->\n- Use make."), ["- Use make."], ["<!--", "a\nb"]),
     (told_by_path, ["stand in AGENTS.md. Follow them."], ["Use make."]),
     (lambda b: b.says(beside=["T7: Sort"]), ["Others work at the same time", "  - T7: Sort\n"], []),
@@ -211,7 +210,6 @@ def test_a_plan_in_a_folder_is_named_as_the_agent_has_it(tmp_path: Path) -> None
 @pytest.mark.parametrize(("allow", "said"), [
     ([], "tests/**, conftest.py, .gitattributes."),
     (["tests/x.py"], "tests/**, conftest.py, .gitattributes; except tests/x.py."),
-    ([".gitattributes"], "tests/**, conftest.py; except .gitattributes."),
 ])  # fmt: skip
 def test_what_a_task_may_change_is_no_longer_said_to_be_put_back(
     tmp_path: Path, allow: list[str], said: str
@@ -377,7 +375,6 @@ def test_a_template_that_is_none(
     ("{{ task.id }}: {{ task.title }}", "T-1: Do it"),
     ("feat: {{ task.title | lower }} ({{ iteration }})", "feat: do it (7)"),
     ("\n{{ task.title }}\n\n\nRefs: {{ task.id }}", "Do it\n\nRefs: T-1"),
-    ("{% if 1 %}a{% endif %}\nb", "a\n\nb"),
 ])  # fmt: skip
 def test_a_commit_message_from_a_template(source: str, wanted: str) -> None:
     values = {"task": {"id": "T-1", "title": "Do it"}, "iteration": 7}
@@ -442,15 +439,3 @@ def test_a_wrong_template_is_found_before_anything_is_paid_for(
     code, _, printed = repo.run(repo.agent(MAKES))
     assert code == 2 and "nope" in printed.lower()
     assert not (repo.path / "progress.txt").exists()
-
-
-def test_a_rulebook_as_init_wrote_it_is_in_no_prompt(repo: Repo) -> None:
-    repo.write("Makefile", "test:\n\ttrue\n")
-    assert repo.ralph("init").returncode == 0
-    assert "- Before you end, run `make test`.\n" in repo.read("AGENTS.md")
-    assert repo.ralph("add", "x").returncode == 0
-    for agent in ("claude", "codex"):
-        assert "AGENTS.md" not in repo.ralph("prompt", "--agent", agent).stdout
-    repo.write("AGENTS.md", repo.read("AGENTS.md") + "- No new dependencies.\n")
-    assert "No new dependencies" in repo.ralph("prompt", "--agent", "true").stdout
-    assert "AGENTS.md" in repo.ralph("prompt", "--agent", "codex").stdout

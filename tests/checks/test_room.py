@@ -286,8 +286,8 @@ def test_ralph_runs_no_filter_that_a_check_or_a_hook_left_in_a_submodule(
     repo.git("config", "-f", str(room.path / ".gitmodules"), *ignore)
     leave_filter(room.path / "vendor/lib", "lib.txt", ran)
     if git == "status":
-        changed = [".gitmodules"], ["vendor/lib/.gitattributes"]
-        assert room.place.dirt(head(repo)) == changed
+        changed = [".gitmodules", "vendor/lib/.gitattributes"]
+        assert room.place.changed(head(repo)) == changed
     else:
         assert listing(repo, room.staged()).keys() == listing(repo, "HEAD").keys()
     assert not ran.exists()

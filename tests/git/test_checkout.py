@@ -402,9 +402,6 @@ BLIND: dict[str, tuple[str, str, str, bool]] = {
 def test_names_that_the_disk_does_not_tell_apart_are_protected_as_one(
     repo: Repo, name: str
 ) -> None:
-    """Where this disk tells them apart, one that does not is played: HEAD is there in
-    small letters, too."""
-    (repo.path / ".git/head").touch()
     protect, allow, new, out = BLIND[name]
     line = f"100644 {repo.git('hash-object', 'a.txt').strip()}\t{new}"
     git = Git.at(repo.path)
