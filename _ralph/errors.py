@@ -135,10 +135,6 @@ def translate(error: Exception) -> RalphError:
         problem += f": {error.filename}"
     if error.errno == errno.ENOENT and not error.filename:
         return BadInput("the folder that you are in is gone; cd to your project")
-    if str(error.filename).startswith("/proc/"):
-        return BadInput(f"{problem}; ralph finds processes there; mount it")
-    if error.errno == errno.EFBIG:
-        return TryLater(f"{problem}; raise `ulimit -f`, and run the same command again")
     if error.errno in SHORTAGES:
         return TryLater(
             f"{problem}; nothing was lost; fix this, and run the same command again"

@@ -72,17 +72,15 @@ def write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def atomic_write(
-    path: Path, data: bytes, mode: int | None = None, *, durable: bool = True
-) -> None:
+def atomic_write(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Replace `path` by `data`: readers see the old file or the new one, and, if it is
     `durable`, also after a power cut.
 
     A symlink stays a symlink (its target is replaced); the old file's owner and mode
-    are kept unless `mode` says otherwise, and a new one takes the owner of its folder.
-    OSError leaves the old file as it was.
+    are kept, and a new one takes the owner of its folder. OSError leaves the old file
+    as it was.
     """
-    _replace(Path(os.path.realpath(path)), data, mode, durable=durable)
+    _replace(Path(os.path.realpath(path)), data, durable=durable)
 
 
 def replace_if(path: Path, data: bytes, expected: bytes) -> bool:
@@ -100,23 +98,21 @@ def replace_if(path: Path, data: bytes, expected: bytes) -> bool:
 def _replace(
     path: Path,
     data: bytes,
-    mode: int | None = None,
     expected: bytes | None = None,
     durable: bool = True,
 ) -> bool:
     """Put a new file that holds `data` in the place of `path`, if that still holds what
     is expected: whether it was."""
-    if mode is None and path.exists():
-        mode = stat.S_IMODE(path.stat().st_mode)
+    there = path.stat() if path.exists() else None
     name = path.with_name(f".{path.name}.{os.urandom(6).hex()}{TEMPORARY}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    fd = os.open(name, flags, 0o666 if mode is None else 0o600)
+    fd = os.open(name, flags, 0o600 if there else 0o666)
     try:
         with os.fdopen(fd, "wb", buffering=0):
             write_all(fd, data)
-            _give_to_owner(fd, path if path.exists() else path.parent)
-            if mode is not None:
-                os.fchmod(fd, mode)
+            _give_to_owner(fd, there or path.parent.stat())
+            if there:
+                os.fchmod(fd, stat.S_IMODE(there.st_mode))
             if durable:
                 fsync(fd)
         if expected is not None and read_regular(path) != expected:
@@ -129,10 +125,9 @@ def _replace(
     return True
 
 
-def _give_to_owner(fd: int, of: Path) -> None:
+def _give_to_owner(fd: int, about: os.stat_result) -> None:
     """Give a new file to the owner of what is there: in a container, root may work in a
     folder of somebody else's."""
-    about = of.stat()
     # Root may, and a member of the group; EINVAL where the owner has no name here.
     with contextlib.suppress(OSError):
         os.fchown(fd, about.st_uid, about.st_gid)
@@ -146,7 +141,7 @@ def append(path: Path, data: bytes) -> None:
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     try:
         if new:
-            _give_to_owner(fd, path.parent)
+            _give_to_owner(fd, path.parent.stat())
         write_all(fd, data)
         fsync(fd)
     finally:

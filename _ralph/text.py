@@ -85,16 +85,6 @@ def last_line(text: str) -> str:
     return one_line(lines[-1], 160) if lines else "no output"
 
 
-def telling_line(text: str) -> str:
-    """The first line of `text` that speaks of a failure, else the last."""
-    for line in lines_of(text):
-        if re.search(
-            r"(?i)\b(error|fail(ed|ure)?|fatal|not found|cannot|denied)\b", line
-        ):
-            return one_line(line, 160)
-    return last_line(text)
-
-
 def count(number: int, noun: str) -> str:
     """`1 task`, `2 tasks`."""
     return f"{number} {noun}{'s' * (number != 1)}"

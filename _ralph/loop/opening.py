@@ -239,7 +239,7 @@ class Opening:
         if red is None:
             return
         tried = Guard(Check(red.name, red.command), red, holds=False)
-        why = text.telling_line(red.tail.replace(f"{loop.paths.room}/", ""))
+        why = text.last_line(red.tail.replace(f"{loop.paths.room}/", ""))
         said = f"pre-commit refuses the newest commits, too: {why}"
         yield "note", "\n".join([said, *tried.red_lines])
         if not loop.options.starts_red:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.errors import BadInput
-from _ralph.process.process import Command, Control, Ended, alive, run_process
+from _ralph.process.process import Command, Control, alive, run_process
 
 Wrap = Callable[[Sequence[str], Mapping[str, str]], list[str]]
 """Makes of a command, and the variables that it must have, the command that runs it in
@@ -97,14 +97,9 @@ def _call(words: Sequence[str]) -> str:
     """Run a command; what went wrong, if anything did."""
     command = Command(words, Path("/"), os.environ, _END_DEADLINE)
     done = run_process(command, Control())
-    said = shlex.join(words)
-    if done.ended is Ended.DEADLINE:
-        return f"{said}: it took over {_END_DEADLINE:g} s"
-    if done.ended is Ended.MISSING:
-        return f"{said}: {done.tail}"
-    if done.exit:
-        return f"{said}: exit {done.exit}: {text.last_line(done.tail)}"
-    return ""
+    if not done.exit:
+        return ""
+    return f"{shlex.join(words)}: exit {done.exit}: {text.last_line(done.tail)}"
 
 
 def words_of(value: str, where: str) -> tuple[str, ...]:

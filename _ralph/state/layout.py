@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ from _ralph.state.log import Log
 NOTE = "plan.json"
 """The file that says which plan a private folder belongs to."""
 RUNNING = "running.json"
-_ODD_SETTING = re.compile(rb"(?i)worktree|bare\s*=\s*true")
 _IGNORED = b"**/.ralph/log/\n**/.ralph/report.html\n"
 _KEPT = 49
 """Attempts of which the logs are kept, beside the next one."""
@@ -68,34 +66,14 @@ def locate(prd_path: Path) -> Paths:
     folder = prd_path.parent.resolve()
     if not folder.is_dir():
         raise BadInput(f"there is no folder {prd_path.parent}")
-    around = _plain_repository(folder)
-    if not around:
-        from _ralph.git.git import git_places  # 15 ms with the call, and rarely needed
+    from _ralph.git.git import git_places
 
-        around = git_places(folder)
+    around = git_places(folder)
     if not around:
         raise BadInput(
             f"{folder} is not in a git repository; cd to your project, or start one: git init && ralph init"
         )
     return paths_of(*around, folder / prd_path.name)
-
-
-def _plain_repository(folder: Path) -> tuple[Path, Path] | None:
-    """The root and the git folder around `folder`, where both are as `git init` makes
-    them; None if only git can tell."""
-    if ".git" in folder.parts:
-        return None
-    for root in (folder, *folder.parents):
-        dot_git = root / ".git"
-        if not os.path.lexists(dot_git):
-            continue
-        config = files.read_regular(dot_git / "config", 1 << 16)
-        if config is None or dot_git.is_symlink() or not (dot_git / "HEAD").is_file():
-            return None
-        if dot_git.stat().st_uid != os.getuid() or _ODD_SETTING.search(config):
-            return None
-        return root, dot_git
-    return None
 
 
 def paths_of(root: Path, common: Path, path: Path) -> Paths:
@@ -127,7 +105,7 @@ def note_plan(paths: Paths, branch: str = "") -> None:
     note = Noted(paths.prd, paths.root, branch)
     if note != before:
         path = files.clear(paths.private / NOTE)
-        files.atomic_write(path, codec.dumped(note), 0o600)
+        files.atomic_write(path, codec.dumped(note))
 
 
 def noted(private: Path) -> Noted | None:

@@ -75,13 +75,8 @@ def resolve(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Limits:
     named |= {name: value for name, value in given.items() if value is not None}
     values: Json = {}
     for name in Limits._fields:
-        value = named.get(name)
-        if isinstance(value, (int, float)):  # the schema refuses anything else
-            no_wait = name == "max_wait" and value == 0
-            if not no_wait and not 0 < value < 10**12:
-                wanted = "must be above 0 and below 1e12"
-                raise BadInput(f"the limit {name} {wanted}, found {value}")
-            values[name] = value
+        if isinstance(named.get(name), (int, float)):  # the schema refuses all else
+            values[name] = named[name]
     return Limits(**values)
 
 
@@ -156,34 +151,40 @@ def share(
     all shares together are never more than what is left. None if nothing is left beside
     them."""
     run, largest = history.this_run, history.largest
-    usd = tokens = None
+    usd: float | None = None
+    tokens = None
     if limits.in_dollars:
         left = min(limits.usd - run.usd, limits.budget_usd - history.usd)
         shares = [other.usd or 0.0 for other in given]
-        part = _part(left, shares, largest.usd, jobs)
-        if given and part <= 0:
+        usd = _part(left, shares, largest.usd, jobs)
+        if usd is None:
             return None
-        usd = max(part, 0.01)
+        usd = max(usd, 0.01)
     if limits.in_tokens:
         left = limits.tokens - run.tokens.total
         left = min(left, limits.budget_tokens - history.tokens.total)
         shares = [other.tokens or 0 for other in given]
         part = _part(left, shares, largest.tokens.total, jobs)
-        if given and part <= 0:
+        if part is None:
             return None
         tokens = max(int(part), 1)
     return Share(usd, tokens)
 
 
-def _part(left: float, given: Sequence[float], largest: float, jobs: int) -> float:
+def _part(
+    left: float, given: Sequence[float], largest: float, jobs: int
+) -> float | None:
     """A part of what is `left`, divided by the jobs, but by no more than it can pay for
     if each takes as much as the largest attempt so far; one works alone while that is
-    not known. 0 if all parts are `given`."""
+    not known. None if nothing is left beside those that are `given`."""
     parts = 1
     if largest:
         parts = max(min(jobs, int(left / largest)), 1)
+    left -= sum(given)
     free = parts - len(given)
-    return (left - sum(given)) / free if free > 0 else 0.0
+    if given and (free < 1 or left <= 0):
+        return None
+    return left / free
 
 
 def attempts_at(limits: Limits, task: Task) -> int:

@@ -176,11 +176,8 @@ def from_json(entry: Json) -> Record:
     try:
         return codec.from_json(KINDS[entry["event"]], entry)
     except ValueError as error:
-        which = f"the record {entry['event']}"
-        if isinstance(entry.get("iteration"), int):
-            which += f" of iteration {entry['iteration']}"
-        why = f"is damaged ({error}); move the file away"
-        raise BadInput(f"progress.txt: {which} {why}") from None
+        why = f"the record {entry['event']} is damaged ({error}); move the file away"
+        raise BadInput(f"progress.txt: {why}") from None
 
 
 def to_json(record: Record) -> Json:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from _ralph import text
-from _ralph.errors import BadInput, Stop
+from _ralph.errors import Stop
 from _ralph.model import AgentResult, Json, Plan, Spent, Task, Tokens
 from _ralph.state import limits, prd
 from _ralph.state.history import History, TaskHistory
@@ -178,7 +178,7 @@ def summarize(
 
 def task_facts(plan: Plan, history: History) -> list[TaskFacts]:
     """The facts of every task, in the order of the plan."""
-    allowed = _limits(plan, history) or limits.Limits()
+    allowed = limits.resolve(plan.settings, history.limits)
     return [
         _facts(plan, task, history.of(task), limits.attempts_at(allowed, task))
         for task in plan.tasks
@@ -240,20 +240,9 @@ def _warnings(task: Task, known: TaskHistory, reason: str, attempts: int) -> lis
     return list(dict.fromkeys(lines))  # a question can be the reason as well
 
 
-def _limits(plan: Plan, history: History) -> limits.Limits | None:
-    """The limits of a plan and of its last run; None if no run would take them."""
-    try:
-        return limits.resolve(plan.settings, history.limits)
-    except BadInput:
-        return None
-
-
 def _usage(plan: Plan, history: History, running: Running | None) -> limits.Usage:
     """What is used of each limit, up to now where a loop runs."""
-    allowed = _limits(plan, history)
-    if allowed is None:
-        return limits.Usage()
-    usage = limits.used(allowed, history)
+    usage = limits.used(limits.resolve(plan.settings, history.limits), history)
     if running and history.run and history.last:
         since = max(time.time() - history.last.time, 0.0)
         usage.run["seconds"].used += round(since, 1)

@@ -388,8 +388,8 @@ def test_a_plan_that_cannot_be_read_is_named(repo: Repo) -> None:
 # ---------------------------------------------------------------- quick
 
 HEAVY = {
-    "jinja2", "jsonschema", "filelock", "psutil", "pathspec", "asyncio", "tempfile", "subprocess",
-    "_ralph.loop.run", "_ralph.git.git", "email", "ctypes",
+    "jinja2", "jsonschema", "filelock", "psutil", "pathspec", "asyncio", "tempfile",
+    "_ralph.loop.run", "email",
 }  # fmt: skip
 
 

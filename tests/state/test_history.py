@@ -246,19 +246,13 @@ ANSWERED = 'failed command="a"'
     ([limited(10)], (10, 0, 1, "busy")),
     ([limited(10, reset=99)], (10, 99, 0, "busy")),
     ([limited(10), limited(80)], (80, 0, 2, "busy")),
-    ([limited(10), limited(80, more='tokens={"output":5}')], (80, 0, 1, "busy")),
     # the same limit
     ([limited(10), limited(80, began=5)], (10, 0, 1, "busy")),
-    ([limited(10, reset=99), limited(20, began=5)], (10, 99, 0, "busy")),
-    ([limited(10, reset=99), limited(20, began=5, reset=50)], (20, 99, 0, "busy")),
     ([limited(10, reset=50), limited(20, began=5, reset=99)], (20, 99, 0, "busy")),
     ([refused(10)], (10, NEVER, 0, "no_login")),
     # it has worked in this run: once more after a minute
-    ([refused(10), refused(80)], (80, NEVER, 0, "no_login")),
     ([WORKED, refused(10)], (10, 70, 0, "no_login")),
     ([WORKED, refused(10), refused(80)], (80, NEVER, 0, "no_login")),
-    ([WORKED, refused(10), WORKED, refused(80)], (80, 140, 0, "no_login")),
-    ([WORKED, "run", refused(10)], (10, NEVER, 0, "no_login")),
     # two loops that lost the same race
     ([WORKED, refused(10), "start iteration=9 time=5", f"{refused(11)} iteration=9"], (10, 70, 0, "no_login")),
     # it has answered

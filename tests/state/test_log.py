@@ -360,7 +360,6 @@ def test_a_damaged_line_is_one_clear_message(row: str) -> None:
     said = str(damaged.value)
     assert said.startswith("progress.txt: the record ") and "\n" not in said
     assert f"is damaged ({why}" in said and said.endswith("); move the file away")
-    assert ("of iteration 3" in said) is ('"iteration": 3' in line or "..." in line)
 
 
 def test_what_an_agent_makes_up_can_be_read_again() -> None:

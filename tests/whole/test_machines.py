@@ -74,7 +74,6 @@ MACHINES = {
     "a full disk under the summary": ("exec RALPH --json -q > /dev/full", 0, "summary could not be printed"),
     "a full disk under an error": ("exec RALPH --task nope > /dev/full 2>&1", 2, ""),
     "a folder that may only be read": ("exec unshare --user --map-root-user --mount sh -c \"mount --bind . . && mount -o remount,bind,ro . && cd $PWD && RALPH\"", 2, "Read-only file system"),
-    "no file that may grow": ("ulimit -f 0; exec RALPH", 75, "ulimit -f"),
     "no /proc": ("exec unshare --user --map-root-user --mount sh -c \"mount -t tmpfs tmpfs /proc && RALPH\"", 2, "/proc"),
     "a folder that is gone": ("mkdir gone; cd gone; rmdir ../gone; exec RALPH", 2, "is gone; cd to your project"),
 }  # fmt: skip
