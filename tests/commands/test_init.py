@@ -18,7 +18,7 @@ from _ralph.git import patterns
 from tests.conftest import Repo
 
 PROGRAMS = """bundle cargo composer ctest direnv dotnet go golangci-lint gradle java
-make mise mix mvn npm php pnpm poetry pre-commit python3 ruby swift uv yarn""".split()
+make mise mix mvn npm php pnpm poetry pre-commit python3 ruby swift uv yarn"""
 PROJECT = '[build-system]\nrequires = ["hatchling"]\n[project]\nname = "x"\n'
 EXTRA = "[project.optional-dependencies]\n"
 GROUP = "[dependency-groups]\n"
@@ -61,7 +61,7 @@ def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "git").symlink_to(str(shutil.which("git")))
-    for name in PROGRAMS:
+    for name in PROGRAMS.split():
         (folder / name).write_text("#!/bin/sh\n")
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(folder))

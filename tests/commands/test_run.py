@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import pytest
@@ -92,40 +91,3 @@ def test_the_first_line_says_what_is_to_come_and_every_stop_how_to_go_on(
     )
     assert last[20:] == "next: ralph run"
     assert repo.ralph("status").stdout.endswith("\nnext: ralph run\n")
-    waits = repo.start(
-        "run", "--agent", repo.agent("P(OUT / 'up').touch(); time.sleep(60)", "sleeper")
-    )
-    repo.wait_for("../up")
-    waits.terminate()
-    said, _ = waits.communicate(timeout=30)
-    assert waits.returncode == 143
-    assert said.splitlines()[-1][20:] == "next: ralph run"
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "seen"),
-    [
-        ("tell 'hello from afar'", 4, "hello from afar"),
-        ("retry T1 --answer 'once more'", 4, "once more"),
-        ("stop", 3, "stop"),
-    ],
-)
-def test_a_notify_script_may_steer_the_run(
-    repo: Repo, words: str, code: int, seen: str
-) -> None:
-    """It does so once, when T1 is blocked."""
-    repo.plan({"checks": ["false"]}, own("T2"), limits={"attempts": 1})
-    ralph = f"{sys.executable} -m ralph {words} >> {repo.outside}/heard 2>&1"
-    script = repo.program(
-        "../notify",
-        f"test -e {repo.outside}/heard || {{ {ralph}; echo ended with $?; }} >> {repo.outside}/heard 2>&1",
-    )
-    agent = repo.agent(
-        f"(OUT / f'prompt-{{task}}-{{attempt}}').write_text(prompt)\n{MAKES}"
-    )
-    ended, summary, said = repo.run(agent, "--notify", str(script))
-    assert "ended with 0" in repo.read("../heard"), repo.read("../heard")
-    assert ended == code, said
-    assert seen in repo.read("progress.txt") + repo.read(
-        "prd.json"
-    ) + said + json.dumps(summary)
