@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +11,6 @@ from _ralph.model import Json, Task
 
 _ANSWER = 1 << 16
 """Characters of the end of what it said in which its answer is looked for."""
-_TRAILING_COMMA = re.compile(r",(\s*[\]}])")
 
 
 @dataclass(frozen=True)
@@ -27,8 +25,10 @@ class Answer:
 def read_answer(said: str, criteria: Sequence[str]) -> Answer:
     """The answer in what a judge said of these criteria: one JSON object with
     `criteria`."""
-    end = said[-_ANSWER:]
-    answers = _answers(end) or _answers(_TRAILING_COMMA.sub(r"\1", end))
+    answers = []
+    for one in json_objects(said[-_ANSWER:]):
+        if isinstance(one.get("criteria"), list):
+            answers.append(one)
     if len(answers) != 1:
         found = f"{len(answers)} objects with `criteria` instead of one"
         return Answer(unreadable=f"its answer cannot be read: {found}")
@@ -67,11 +67,6 @@ def json_objects(said: str) -> list[Json]:
             end = at + 1
         at = said.find("{", end)
     return found
-
-
-def _answers(said: str) -> list[Json]:
-    objects = json_objects(said)
-    return [one for one in objects if isinstance(one.get("criteria"), list)]
 
 
 def _line(value: object) -> str:

@@ -203,20 +203,17 @@ def _not_proved(case: Case) -> str:
 def after_judge(decision: Decision, result: AgentResult, answer: Answer) -> Decision:
     """The verdict on an attempt that passes by `decision`, once its judge ended with
     `result` and said `answer`."""
-    verdict = kept_away(result)
-    if verdict:
+    away = kept_away(result)
+    no = [one for one in (answer.unreadable, *answer.objections) if one]
+    if away:
         reason = f"the judge: {result.reason}"
     elif result.outcome is not Outcome.DONE:
-        verdict = Verdict.FAILED
         reason = f"the judge did not finish: {result.reason}"
-    elif answer.unreadable:
-        verdict = Verdict.FAILED
-        reason = f"the judge says no: {answer.unreadable}"
-    elif answer.objections:
-        verdict = Verdict.FAILED
-        reason = f"the judge says no: {answer.objections[0]}"
+    elif no:
+        reason = f"the judge says no: {no[0]}"
     else:
         return decision
+    verdict = away or Verdict.FAILED
     return replace(decision, verdict=verdict, reason=reason, weak=False)
 
 
