@@ -60,10 +60,6 @@ def py(add: str, sub: str = "") -> Files:
 
 
 ADD_PY = "from calc import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n\n\ndef test_old():\n    assert add(1, 1) == 3\n"
-SUMS_PY = (
-    "import unittest\n\nfrom calc import add\n\n\nclass Sums(unittest.TestCase):\n    def test_add(self):\n"
-    "        self.assertEqual(add(1, 2), 3)\n\n    def test_old(self):\n        self.assertEqual(add(1, 1), 3)\n"
-)
 PYTEST = Runner(
     tools=("git",),
     files={**py("a + b"), "test_add.py": ADD_PY, "requirements.txt": "pytest\n", ".gitignore": ".venv/\n__pycache__/\n.pytest_cache/\n"},
@@ -78,18 +74,6 @@ PYTEST = Runner(
     caught="newly skipped: test_add",
     later={"test_mul.py": "from calc import mul\n\n\ndef test_mul():\n    assert mul(2, 3) == 6\n"},
 )  # fmt: skip
-UNITTEST = replace(
-    PYTEST,
-    files={
-        **PYTEST.files,
-        "test_add.py": SUMS_PY,
-        "setup.cfg": "[metadata]\nname = calc\n",
-    },
-    broken="test_add.Sums > test_add",
-    cheat="printf '[tool:pytest]\\naddopts = --collect-only\\n' >> setup.cfg",
-    caught=NO_TEST,
-)
-
 # ---------------------------------------------------------------- Node
 
 
@@ -308,7 +292,7 @@ MAVEN = Runner(
 )  # fmt: skip
 
 RUNNERS = {
-    "pytest": PYTEST, "unittest": UNITTEST, "vitest": VITEST, "jest": JEST, "mocha": MOCHA, "node": NODE,
+    "pytest": PYTEST, "vitest": VITEST, "jest": JEST, "mocha": MOCHA, "node": NODE,
     "gotestsum": GO, "nextest": RUST, "maven": MAVEN,
 }  # fmt: skip
 
