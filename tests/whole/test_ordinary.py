@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -42,45 +41,28 @@ class Odd:
     plan: dict[str, Any] = field(default_factory=dict)
 
 
-LINES = r"""printf 'one\ntwo\nthree\n' > "./$FILE"; """
-CRLF = r"printf 'one\r\ntwo\r\nthree\r\n' > odd.txt; "
-MIXED = r"printf 'one\r\ntwo\nthree\r\n' > odd.txt; "
-COMMIT = "git add -A; git commit -qm odd; "
-PLAIN = LINES + "cp a.txt more.txt; " + COMMIT
-
-
-def stored(lines: str, attributes: str) -> str:
-    """Files that were committed as they are, before there were attributes for them."""
-    more = "cp odd.txt more.txt; "
-    return f"{lines}{more}{COMMIT}echo '*.txt {attributes}' > .gitattributes; git add .gitattributes; git commit -qm attributes"
-
-
-def attributed(attributes: str, lines: str = LINES) -> str:
-    """Files that were added under these attributes."""
-    return f"echo '*.txt {attributes}' > .gitattributes; {lines}cp odd.txt more.txt; {COMMIT}"
-
-
-def behind(clean: str, smudge: str = "cat", required: str = "false") -> str:
-    """A filter of the person's, called f."""
-    settings = {"clean": clean, "smudge": smudge, "required": required}
-    return "".join(
-        f"git config --global filter.f.{key} {shlex.quote(value)}; "
-        for key, value in settings.items()
-    )
-
-
-def with_setup(setup: str, make: str = PLAIN, **more: Any) -> Odd:
-    return Odd(make, plan={"setup": setup}, **more)
-
-
-# As git-lfs does it: what is in the repository names what lies elsewhere.
-LFS = behind(
-    "new=$LFS/$$; cat > $new; id=$(git hash-object --no-filters $new); mv $new $LFS/$id; echo oid $id",
-    'read word id; cat "$LFS/$id"',
-)
-PROGRAM = LINES + "chmod 755 odd.txt; " + COMMIT
-NESTED = "git init -q nested; echo x > nested/x; "
-BARE = "git config extensions.worktreeConfig true; git config --unset core.bare; git config --worktree core.bare true;"
+# What the tables call: `odd.txt` or $FILE with three lines, and more.txt beside it.
+SHELL = r"""
+lines() { printf 'one\ntwo\nthree\n' > "./$FILE"; }
+crlf() { printf 'one\r\ntwo\r\nthree\r\n' > odd.txt; }
+mixed() { printf 'one\r\ntwo\nthree\r\n' > odd.txt; }
+commit() { git add -A; git commit -qm "${1:-odd}"; }
+plain() { lines; cp a.txt more.txt; commit; }
+program() { lines; chmod 755 odd.txt; commit; }
+# committed as it is, before there are attributes for it
+stored() { cp odd.txt more.txt; commit; echo "*.txt $1" > .gitattributes; commit; }
+# added under these attributes
+attributed() { echo "*.txt $1" > .gitattributes; lines; cp odd.txt more.txt; commit; }
+# a filter of the person's, called f
+global() { git config --global "$@"; }
+behind() { global filter.f.clean "$1"; global filter.f.smudge "${2:-cat}"; }
+# as git-lfs does it: what is in the repository names what lies elsewhere
+lfs() {
+  behind 'new=$LFS/$$; cat > $new; id=$(git hash-object --no-filters $new); mv $new $LFS/$id; echo oid $id' \
+    'read word id; cat "$LFS/$id"'
+}
+settings() { for one in $SETTINGS; do global ${one%%=*} ${one#*=}; done; }
+"""
 SETTINGS = (
     "color.ui=always column.ui=always log.showSignature=true log.decorate=full log.date=relative format.pretty=oneline"
     " diff.noprefix=true diff.renames=copies status.short=true status.branch=true status.showUntrackedFiles=no"
@@ -99,72 +81,90 @@ NAMES = {
     "blanks": " odd .txt",
 }
 
-REPOSITORIES = {
-    "no oddity": Odd(PLAIN),
-    "a tracked .ralph": Odd(f"{LINES}echo '*' > .ralph/.gitignore; git add -f .ralph; git commit -qm odd", ".ralph/PROMPT.md"),
-    # git turns the whole file
-    "CRLF in a blob that is text": Odd(stored(CRLF, "text")),
-    "CRLF in a blob, text=auto": Odd(stored(CRLF, "text=auto")),
-    "CRLF in a blob, eol=crlf": Odd(stored(CRLF, "text eol=crlf")),  # the whole file
-    # the whole file
-    "CRLF in a blob that setup touches": with_setup("touch *.txt", stored(CRLF, "text")),
-    "LF, eol=crlf": Odd(attributed("text eol=crlf")),
-    # the lines with CR, too
-    "mixed line ends in a blob that is text": Odd(stored(MIXED, "text")),
-    "autocrlf=true": Odd(PLAIN + "git config --global core.autocrlf true"),
-    "autocrlf=true and CRLF": Odd(CRLF + COMMIT + "git config --global core.autocrlf true"),
-    "autocrlf=input": Odd(CRLF + COMMIT + "git config --global core.autocrlf input"),
-    "ident": Odd(attributed("ident", LINES + "echo '$Id$' >> odd.txt; ")),
-    "an encoding of the working tree": Odd(attributed("working-tree-encoding=UTF-16LE", r"printf 't\0w\0o\0\n\0' > odd.txt; "), old="two".encode("utf-16-le"), new="TWO".encode("utf-16-le")),
-    "clean sorts": Odd(behind("LC_ALL=C sort") + attributed("filter=f")),
-    # the comment
-    "clean strips": Odd(behind("grep -v '^#'") + stored(LINES + "echo '# x' >> odd.txt; ", "filter=f")),
-    # it lands
-    "smudge adds a line, and clean leaves it": Odd(behind("cat", "cat; echo added") + attributed("filter=f")),
-    "smudge adds a random line, and clean strips it": Odd(behind("grep -v '^@'", "cat; echo @$$") + attributed("filter=f")),
-    "pointers to large files": Odd(LFS + attributed("filter=f")),
-    # becomes one
-    "large files that are no pointers": Odd(stored(LINES, "filter=f") + "; " + LFS),
-    "a program": Odd(PROGRAM),
-    "a program, fileMode=false": Odd(PROGRAM + "git config core.fileMode false"),
-    "every file a program on disk": with_setup("chmod 755 more.txt"),
-    "symlinks=false": Odd("ln -s a.txt link; " + PLAIN + "git config core.symlinks false"),
-    "ignorecase=true": Odd(PLAIN + "git config core.ignorecase true"),
-    "names in two cases": Odd("echo x > ODD.txt; " + PLAIN),
-    "a link": Odd("ln -s a.txt link; ln -s nowhere broken; " + COMMIT, "link", work="os.unlink(FILE); os.symlink('odd', FILE)", green="os.readlink(FILE) == 'odd'"),
-    "empty folders": Odd(PLAIN + "mkdir -p empty/deep"),
-    "a submodule": Odd("git config --global protocol.file.allow always; git init -q ../sub; git -C ../sub commit -q --allow-empty -m x; git submodule --quiet add ../sub sub; " + PLAIN),
-    "a sparse home": Odd(f"mkdir out; echo x > out/x; {LINES}{COMMIT}git sparse-checkout set in", "in/odd.txt"),
-    "skip-worktree at home": Odd(PLAIN + "git update-index --skip-worktree odd.txt more.txt; echo mine > odd.txt; rm more.txt"),
-    "assume-unchanged at home": Odd(PLAIN + "git update-index --assume-unchanged odd.txt; echo mine > odd.txt"),
-    "edits at home, one of them staged": Odd(PLAIN + "echo mine > odd.txt; git add odd.txt; echo more > odd.txt; echo mine > new.txt"),
-    "tracked and ignored": Odd(LINES + COMMIT + "echo '*.txt' > .gitignore; git add .gitignore; git commit -qm ignored"),
-    "ignored everywhere": Odd(PLAIN + "echo '*.txt' > ../excludes; git config --global core.excludesFile $PWD/../excludes"),
-    ".worktreeinclude over tracked names": Odd(PLAIN + "echo '*.txt' > .gitignore; echo '*.txt' > .worktreeinclude; git add .; git commit -qm i; echo mine > odd.txt; echo mine > more.txt; echo mine > own.txt"),
-    "setup edits a file": with_setup("echo setup > more.txt"),
-    "setup deletes a file": with_setup("rm -f more.txt"),
-    "setup makes a file a link": with_setup("ln -sf a.txt more.txt"),
-    "setup makes a file a folder": with_setup("rm -rf more.txt; mkdir more.txt; echo x > more.txt/x"),
-    "setup makes files": with_setup("mkdir -p made; echo x > made/x; echo x > 'made one'"),
-    "setup makes the folder of the work": with_setup("mkdir -p made; echo x > made/x", file="made/odd.txt", make="", work="open(FILE, 'wb').write(NEW)"),
-    "setup makes a repository": with_setup(NESTED),
-    "a check edits a file": Odd(PLAIN, plan={"checks": ["echo check >> more.txt; echo check >> odd.txt"]}),
-    "a check makes files": Odd(PLAIN, plan={"checks": ["mkdir -p made; echo x > made/x; echo x > y"]}),
-    "a file that becomes a folder": Odd(PLAIN, work="os.unlink(FILE); os.mkdir(FILE); open(FILE + '/x', 'wb').write(NEW)", green="os.path.isdir(FILE)"),
-    "a folder that becomes a file": Odd(f"mkdir odd.txt; FILE=odd.txt/x; {PLAIN}", work="os.unlink(FILE + '/x'); os.rmdir(FILE); open(FILE, 'wb').write(NEW)"),
-    "a sha256 repository": Odd("rm -rf .git; git init -q --object-format=sha256; " + PLAIN),
-    "a shallow clone": Odd(PLAIN + "git clone -q --depth 1 file://$PWD ../shallow; cd ../shallow"),
-    "a linked worktree": Odd(PLAIN + "git worktree add -q --detach ../tree; cd ../tree"),
-    "a detached HEAD": Odd(PLAIN + "git checkout -q --detach"),
-    "worktrees of a bare repository": Odd(PLAIN + f"git clone -q --bare . ../bare; cd ../bare; {BARE} git worktree add -q --detach ../tree; cd ../tree"),
-    "a partial clone": Odd(PLAIN + "git config uploadpack.allowFilter true; git config --global protocol.file.allow always; git clone -q --filter=blob:none file://$PWD ../partial; cd ../partial"),
-    "attributes of a person's own": Odd(CRLF + "cp odd.txt more.txt; " + COMMIT + "mkdir -p .git/info; echo '*.txt text' > .git/info/attributes"),
-    "settings of a person's own": Odd(stored(CRLF, "text") + f"; for one in {SETTINGS}; do git config --global ${{one%=*}} ${{one#*=}}; done"),
-    "an index that git splits": Odd(PLAIN + "git config core.splitIndex true; git config feature.manyFiles true; git update-index --split-index --untracked-cache"),
-    "a check that wants a clean tree": Odd(PLAIN, plan={"checks": ['git diff --exit-code HEAD && test -z "$(git status --porcelain)"']}),
-    "tags with the names of branches": Odd(PLAIN + "git tag main; git tag refs; git tag FETCH_HEAD"),
-    **{f"a name with {what}": Odd(PLAIN, name) for what, name in NAMES.items()},
+MADE = r"""
+no oddity :: plain
+CRLF in a blob that is text :: crlf; stored text
+CRLF in a blob, text=auto :: crlf; stored text=auto
+CRLF in a blob, eol=crlf :: crlf; stored 'text eol=crlf'
+LF, eol=crlf :: attributed 'text eol=crlf'
+mixed line ends in a blob that is text :: mixed; stored text
+autocrlf=true :: plain; global core.autocrlf true
+autocrlf=true and CRLF :: crlf; commit; global core.autocrlf true
+autocrlf=input :: crlf; commit; global core.autocrlf input
+ident :: attributed ident; echo '$Id$' >> odd.txt; commit
+clean sorts :: behind 'LC_ALL=C sort'; attributed filter=f
+clean strips :: behind "grep -v '^#'"; lines; echo '# x' >> odd.txt; stored filter=f
+smudge adds a line, and clean leaves it :: behind cat 'cat; echo added'; attributed filter=f
+smudge adds a random line, and clean strips it :: behind "grep -v '^@'" 'cat; echo @$$'; attributed filter=f
+pointers to large files :: lfs; attributed filter=f
+large files that are no pointers :: lines; stored filter=f; lfs
+a program :: program
+a program, fileMode=false :: program; git config core.fileMode false
+symlinks=false :: ln -s a.txt link; plain; git config core.symlinks false
+ignorecase=true :: plain; git config core.ignorecase true
+names in two cases :: echo x > ODD.txt; plain
+empty folders :: plain; mkdir -p empty/deep
+a submodule :: global protocol.file.allow always; git init -q ../sub; git -C ../sub commit -q --allow-empty -m x; git submodule --quiet add ../sub sub; plain
+skip-worktree at home :: plain; git update-index --skip-worktree odd.txt more.txt; echo mine > odd.txt; rm more.txt
+assume-unchanged at home :: plain; git update-index --assume-unchanged odd.txt; echo mine > odd.txt
+edits at home, one of them staged :: plain; echo mine > odd.txt; git add odd.txt; echo more > odd.txt; echo mine > new.txt
+tracked and ignored :: lines; commit; echo '*.txt' > .gitignore; commit
+ignored everywhere :: plain; echo '*.txt' > ../excludes; global core.excludesFile $PWD/../excludes
+.worktreeinclude over tracked names :: plain; echo '*.txt' > .gitignore; echo '*.txt' > .worktreeinclude; commit; echo mine > odd.txt; echo mine > more.txt; echo mine > own.txt
+a sha256 repository :: rm -rf .git; git init -q --object-format=sha256; plain
+a shallow clone :: plain; git clone -q --depth 1 file://$PWD ../shallow; cd ../shallow
+a linked worktree :: plain; git worktree add -q --detach ../tree; cd ../tree
+a detached HEAD :: plain; git checkout -q --detach
+worktrees of a bare repository :: plain; git clone -q --bare . ../bare; cd ../bare; git config extensions.worktreeConfig true; git config --unset core.bare; git config --worktree core.bare true; git worktree add -q --detach ../tree; cd ../tree
+a partial clone :: plain; git config uploadpack.allowFilter true; global protocol.file.allow always; git clone -q --filter=blob:none file://$PWD ../partial; cd ../partial
+attributes of a person's own :: crlf; cp odd.txt more.txt; commit; mkdir -p .git/info; echo '*.txt text' > .git/info/attributes
+settings of a person's own :: crlf; stored text; settings
+an index that git splits :: plain; git config core.splitIndex true; git config feature.manyFiles true; git update-index --split-index --untracked-cache
+tags with the names of branches :: plain; git tag main; git tag refs; git tag FETCH_HEAD
+"""
+SETUPS = """
+setup touches a file that git would convert :: touch *.txt :: crlf; stored text
+every file a program on disk :: chmod 755 more.txt :: plain
+setup edits a file :: echo setup > more.txt :: plain
+setup deletes a file :: rm -f more.txt :: plain
+setup makes a file a link :: ln -sf a.txt more.txt :: plain
+setup makes a file a folder :: rm -rf more.txt; mkdir more.txt; echo x > more.txt/x :: plain
+setup makes files :: mkdir -p made; echo x > made/x; echo x > 'made one' :: plain
+setup makes a repository :: git init -q nested; echo x > nested/x :: plain
+"""
+CHECKS = """
+a check edits a file :: echo check >> more.txt; echo check >> odd.txt
+a check makes files :: mkdir -p made; echo x > made/x; echo x > y
+a check that wants a clean tree :: git diff --exit-code HEAD && test -z "$(git status --porcelain)"
+"""
+UTF_16 = r"echo '*.txt working-tree-encoding=UTF-16LE' > .gitattributes; printf 't\0w\0o\0\n\0' > odd.txt; commit"
+MORE = {
+    "a tracked .ralph": Odd("lines; echo '*' > .ralph/.gitignore; git add -f .ralph; commit", ".ralph/PROMPT.md"),
+    "a sparse home": Odd("mkdir out; echo x > out/x; lines; commit; git sparse-checkout set in", "in/odd.txt"),
+    "an encoding of the working tree": Odd(UTF_16, old="two".encode("utf-16-le"), new="TWO".encode("utf-16-le")),
+    "a link": Odd("ln -s a.txt link; ln -s nowhere broken; commit", "link", work="os.unlink(FILE); os.symlink('odd', FILE)", green="os.readlink(FILE) == 'odd'"),
+    "setup makes the folder of the work": Odd(file="made/odd.txt", work="open(FILE, 'wb').write(NEW)", plan={"setup": "mkdir -p made; echo x > made/x"}),
+    "a file that becomes a folder": Odd("plain", work="os.unlink(FILE); os.mkdir(FILE); open(FILE + '/x', 'wb').write(NEW)", green="os.path.isdir(FILE)"),
+    "a folder that becomes a file": Odd("mkdir odd.txt; FILE=odd.txt/x; plain", work="os.unlink(FILE + '/x'); os.rmdir(FILE); open(FILE, 'wb').write(NEW)"),
+    **{f"a name with {what}": Odd("plain", name) for what, name in NAMES.items()},
 }  # fmt: skip
+
+
+def repositories() -> dict[str, Odd]:
+    found = dict(MORE)
+    for row in MADE.strip().splitlines():
+        name, make = row.split(" :: ")
+        found[name] = Odd(make)
+    for row in SETUPS.strip().splitlines():
+        name, setup, make = row.split(" :: ")
+        found[name] = Odd(make, plan={"setup": setup})
+    for row in CHECKS.strip().splitlines():
+        name, check = row.split(" :: ")
+        found[name] = Odd("plain", plan={"checks": [check]})
+    return found
+
+
+REPOSITORIES = repositories()
 
 
 def made(repo: Repo, odd: Odd) -> str:
@@ -174,8 +174,8 @@ def made(repo: Repo, odd: Odd) -> str:
     lfs = repo.outside / "lfs"
     lfs.mkdir()
     repo.env["GIT_CONFIG_GLOBAL"] = str(repo.write("../gitconfig", user).resolve())
-    repo.env |= {"LFS": str(lfs), "FILE": odd.file}
-    script = f'mkdir -p "$(dirname "./$FILE")"; {odd.make}'.rstrip("; ") + "\npwd"
+    repo.env |= {"LFS": str(lfs), "FILE": odd.file, "SETTINGS": SETTINGS}
+    script = f'{SHELL}mkdir -p "$(dirname "./$FILE")"\n{odd.make}\npwd'
     printed = subprocess.check_output(
         ["sh", "-ec", script], cwd=repo.path, env=repo.env, text=True
     )
