@@ -98,11 +98,13 @@ def shared_python(
 def _sites(env: Mapping[str, str], place: Path) -> Iterator[Path]:
     """The folders of packages of the Python on the PATH of `env`. One that is part of
     the place is not started: it may be made of what an agent wrote."""
+    asked = {Path("/")}
     for name in ("python3", "python"):
         found = Path(shutil.which(name, path=env.get("PATH")) or "/")
         if (found.parent.parent / "pyvenv.cfg").exists():
             yield from found.parent.parent.glob("lib/python*/site-packages")
-        elif found.name and not found.is_relative_to(place):
+        elif found.resolve() not in asked and not found.is_relative_to(place):
+            asked.add(found.resolve())  # mostly one is a link to the other
             said = ask([str(found), "-I", "-S", "-c", _SITES], Path("/"), os.environ)
             yield from map(Path, json.loads(said or "[]"))
 
