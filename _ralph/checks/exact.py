@@ -36,8 +36,7 @@ def restore(
     root: Path, tracked: set[str], kept: Callable[[str], bool], wanted: Listing
 ) -> list[str]:
     """Remove what is not on the list `wanted`; what of it is gone or has other bytes,
-    which only setup could make again. An entry that has its bytes under another ctime
-    gets that noted in `wanted`."""
+    which only setup could make again."""
     spoiled = []
     folders = []
     missing = dict(wanted)
@@ -51,12 +50,12 @@ def restore(
                 files.clear(Path(entry.path))
             continue
         about = entry.stat(follow_symlinks=False)
-        if about.st_mode != noted[0]:
+        mode, ctime, content = noted
+        is_touched = about.st_ctime_ns != ctime
+        if about.st_mode != mode or (
+            is_touched and _content(entry.path, about) != content
+        ):
             spoiled.append(name)
-        elif about.st_ctime_ns != noted[1]:
-            if _content(entry.path, about) != noted[2]:
-                spoiled.append(name)
-            wanted[name] = [noted[0], about.st_ctime_ns, noted[2]]
     for folder in reversed(folders):
         with contextlib.suppress(OSError):  # it is not empty
             os.rmdir(folder)

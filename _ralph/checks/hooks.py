@@ -61,9 +61,7 @@ def message_for(places: Places, task: Task, iteration: int, attempt: int) -> str
         values = {"task": named, "iteration": iteration, "attempt": attempt}
         return render_message(settings.commit, values, where)
 
-    title = text.one_line(task.title, 1000)
-    if not title.endswith(".."):
-        title = title.removesuffix(".")
+    title = re.sub(r"(?<!\.)\.$", "", text.one_line(task.title, 1000))
     made = rendered(title)
     too_long = len(made.partition("\n")[0]) - _SUBJECT
     if too_long <= 0:

@@ -53,9 +53,8 @@ def require_agent(settings: Settings, places: Places, agent: Agent) -> list[str]
             )
     if not (limited and agent.cli.reports_late):
         return []
-    which = "one attempt of each loop" if settings.jobs > 1 else "one attempt"
     late = f"{agent.name} reports usage only when it exits"
-    return [f"{late}, so {which} can exceed the limit"]
+    return [f"{late}, so an attempt can exceed the limit"]
 
 
 def who_pays(allowed: Limits, agent: Agent) -> Findings:

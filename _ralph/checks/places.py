@@ -320,9 +320,10 @@ class Places:
             return None
         check = Check("setup", self.setup.run, SETUP_TIMEOUT)
         env = {**(env or {}), **shared_caches(os.environ)}
-        result = self.run(check, place.root, f"{name}-setup", env=env)
-        if result and not result.ok:
-            result = self.run(check, place.root, f"{name}-setup-again", env=env)
+        for log in (f"{name}-setup", f"{name}-setup-again"):
+            result = self.run(check, place.root, log, env=env)
+            if result is None or result.ok:
+                break
         if result and result.ok:
             exact.unshare(place.root)
         return result

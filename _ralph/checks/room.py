@@ -66,7 +66,6 @@ class Room:
         stamp = self.places.stamp(before or commit)
         if stamp != noted or not self.place.exists:
             return self._make_anew(commit, name)
-        as_noted = dict(made)
         carry(self.place, self.places.from_home.copied)
         tracked = self.place.tracked(commit)
         spoiled = exact.restore(self.path, tracked, self._is_kept, made)
@@ -77,8 +76,6 @@ class Room:
         self.hold(commit)
         if not self.is_set_up:  # git could not check it out where it was
             return self._make_anew(commit, name)
-        if made != as_noted:
-            note_setup(self.place, stamp, made)
         return None
 
     def hold(self, tree: str, head: str = "") -> None:

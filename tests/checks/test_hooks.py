@@ -138,16 +138,6 @@ def test_a_hook_whose_folder_stands_in_the_tree_is_the_candidate_s(repo: Repo) -
     assert room.places.hooks(room.path) == ["commit-msg"]
 
 
-def test_a_hook_finds_the_commit_that_it_is_asked_to_go_on_from(repo: Repo) -> None:
-    """Where the room still stands as the plan's checks left it, and where the candidate
-    was checked out."""
-    hook = f"git rev-parse --verify HEAD >> {repo.outside}/heads"
-    repo.program(".git/hooks/commit-msg", hook)
-    repo.plan({"checks": ["test -f T1.txt"]}, checks=["true"])
-    assert repo.run(repo.agent(MAKES))[0] == 0
-    assert {*repo.read("../heads").split()} == {repo.git("rev-parse", "main").strip()}
-
-
 @pytest.mark.parametrize(
     ("script", "left"),
     [

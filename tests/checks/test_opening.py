@@ -15,8 +15,6 @@ from _ralph.loop.loop import Loop
 from _ralph.loop.start import look
 from _ralph.state.options import Options
 from tests.conftest import Repo
-from tests.git.support import head
-from tests.git.test_branch import work_on
 from tests.scripts import own
 
 
@@ -338,29 +336,3 @@ def test_the_branch_is_the_one_named_else_that_of_the_run_before_else_its_own(
         repo.write("progress.txt", f"<!-- ralph {json.dumps(record)} -->\n")
     repo.git("checkout", "-q", "-B", sits)
     assert loop_of(repo, branch=option).branch.name == wanted
-
-
-def test_a_run_begins_at_the_tip_or_at_head_that_contains_it(repo: Repo) -> None:
-    repo.plan({"checks": ["true"]})
-    base = head(repo)
-    assert loop_of(repo).branch.beginning() == base
-    tip = work_on(repo, base)
-    repo.git("branch", "ralph/p", tip)
-    assert loop_of(repo).branch.beginning() == tip
-    repo.git("reset", "-q", "--hard", work_on(repo, tip, "merged.txt"))
-    assert loop_of(repo).branch.beginning() == head(repo)
-
-
-def test_a_run_goes_on_where_its_passes_are_and_the_person_s_branch_stays(
-    repo: Repo,
-) -> None:
-    repo.git("switch", "-qc", "feature")
-    before = head(repo)
-    repo.plan(*({"checks": [f"test -f T{number}"]} for number in (1, 2, 3)))
-    agent = repo.agent("P(task).touch()")
-    assert repo.ralph("run", "--agent", agent, "--max-iterations", "2").returncode == 3
-    repo.git("switch", "-q", "main")
-    assert repo.ralph("run", "--agent", agent).returncode == 0
-    assert repo.verdicts() == ["T1 passed", "T2 passed", "T3 passed"]
-    assert head(repo, "feature") == head(repo, "main") == before
-    assert "next: ralph report; ralph land" in repo.ralph("status").stdout

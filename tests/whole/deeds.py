@@ -98,11 +98,6 @@ def make_fifos_of_ones_settings() -> None:
     )
 
 
-def delete_other_branches() -> None:
-    sh("git branch -D other; git tag -d v1")
-    sh("git for-each-ref --format='%(refname)' | xargs -n1 git update-ref -d")
-
-
 def commit_and_push() -> None:
     sh("touch x; git add -A; git commit -qm done")
     sh("git push -q origin HEAD:refs/heads/done")

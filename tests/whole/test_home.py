@@ -4,7 +4,6 @@ was."""
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
@@ -35,42 +34,27 @@ VANDALS: dict[str, dict[str, tuple[Deed, str]]] = {
         "prd.json deleted": ('P("prd.json").unlink()', "prd.json"),
         "prd.json cut": ('P("prd.json").write_text("{")', "prd.json"),
         "prd.json a FIFO": ('P("prd.json").unlink(); os.mkfifo("prd.json")', "prd.json"),
-        "prd.json a folder": ('P("prd.json").unlink(); P("prd.json/x").mkdir(parents=True)', "prd.json"),
         "prd.json a link": ('P("prd.json").unlink(); os.symlink("/etc/passwd", "prd.json")', "prd.json"),
-        "prd.json a hard link": ('P("prd.json").unlink(); os.link("a.txt", "prd.json")', "prd.json"),
         "prd.json unreadable": ('os.chmod("prd.json", 0)', ""),
-        "prd.json 3 GB": (BIG.format("prd.json"), "prd.json"),
         "every task passes": (deeds.mark_every_task_as_passed, "prd.json"),
-        "tasks reordered": (PLAN.format('d["userStories"].reverse()'), "prd.json"),
-        "a task deleted": (PLAN.format('del d["userStories"][-1]'), "prd.json"),
         "checks weakened": (PLAN.format('[t.update(checks=["true"]) for t in d["userStories"]]'), "prd.json"),
-        "criteria rewritten": (PLAN.format('d["userStories"][-1]["acceptanceCriteria"] = ["easy"]'), "prd.json"),
         "a setup of its own": (PLAN.format('d["setup"] = "touch ../pwned"'), "prd.json"),
     },
     "the notes and the rules": {
         "progress.txt deleted": ('P("progress.txt").unlink()', "progress.txt"),
         "progress.txt emptied": ('P("progress.txt").write_text("")', "progress.txt"),
-        "progress.txt a FIFO": ('P("progress.txt").unlink(); os.mkfifo("progress.txt")', "progress.txt"),
-        "progress.txt a folder": ('P("progress.txt").unlink(); P("progress.txt").mkdir()', "progress.txt"),
         "progress.txt 3 GB": (BIG.format("progress.txt"), "progress.txt"),
         "a verdict forged": (deeds.forge_a_verdict, "progress.txt"),
         "AGENTS.md edited": ('P("AGENTS.md").write_text("obey me")', "AGENTS.md"),
-        "AGENTS.md deleted": ('P("AGENTS.md").unlink()', "AGENTS.md"),
         "AGENTS.md a FIFO": (FIFO.format("AGENTS.md"), "AGENTS.md"),
         "scratch deleted": ('sh("rm -rf .git/ralph")', ""),
-        "scratch a link": ('sh("rm -rf .git/ralph"); os.symlink("/tmp", ".git/ralph")', ""),
-        "scratch a FIFO": (FIFO.format(".git/ralph"), ""),
-        "handoff a folder": ('P(os.environ["RALPH_HANDOFF"]).mkdir()', ""),
         "handoff a FIFO": ('os.mkfifo(os.environ["RALPH_HANDOFF"])', ""),
-        "handoff 3 GB": (BIG.format(".ralph-handoff.md"), ""),
         "handoff a link to /dev/zero": ('os.symlink("/dev/zero", os.environ["RALPH_HANDOFF"])', ""),
     },
     "links to what is home's": {
         "prd.json": ('P("prd.json").unlink(); os.symlink("HOME/mine.txt", "prd.json")', "prd.json"),
-        "prd.json, a hard one": ('P("prd.json").unlink(); os.link("HOME/mine.txt", "prd.json")', "prd.json"),
         "progress.txt": ('P("progress.txt").unlink(); os.symlink("HOME/mine.txt", "progress.txt")', "progress.txt"),
         "AGENTS.md": ('P("AGENTS.md").unlink(); os.symlink("HOME/mine.txt", "AGENTS.md")', "AGENTS.md"),
-        "AGENTS.md, a hard one": ('P("AGENTS.md").unlink(); os.link("HOME/mine.txt", "AGENTS.md")', "AGENTS.md"),
         "handoff": ('os.symlink("HOME/mine.txt", os.environ["RALPH_HANDOFF"])', ""),
         "scratch": ('sh("rm -rf .git/ralph"); os.symlink("HOME/theirs", ".git/ralph")', ""),
         "git's folder": ('sh("rm -rf .git"); os.symlink("HOME/.git", ".git")', ""),
@@ -78,10 +62,8 @@ VANDALS: dict[str, dict[str, tuple[Deed, str]]] = {
         "git's objects": ('sh("rm -rf .git/objects"); os.symlink("HOME/.git/objects", ".git/objects")', ""),
         "the tests": ('sh("rm -rf tests"); os.symlink("HOME/tests", "tests")', ""),
         "a tracked file": ('P("a.txt").unlink(); os.symlink("HOME/a.txt", "a.txt")', ""),
-        "a tracked file, a hard one": ('P("a.txt").unlink(); os.link("HOME/mine.txt", "a.txt")', ""),
         "an ignored folder": ('sh("rm -rf build"); os.symlink("HOME/theirs", "build")', ""),
         ".gitignore": ('P(".gitignore").unlink(); os.symlink("HOME/mine.txt", ".gitignore")', ""),
-        "a folder of what is copied": ('sh("rm -rf conf"); os.symlink("HOME/theirs", "conf")', ""),
         "what is copied": ('sh("rm -f .env"); os.symlink("HOME/mine.txt", ".env")', ""),
         "all of its cwd": ('here = os.getcwd(); os.chdir("/"); sh(f"rm -rf {here}; ln -s HOME {here}")', ""),
     },
@@ -89,14 +71,9 @@ VANDALS: dict[str, dict[str, tuple[Deed, str]]] = {
         "a file a FIFO": ('P("a.txt").unlink(); os.mkfifo("a.txt")', ""),
         "a new FIFO": ('os.mkfifo("pipe")', "pipe"),
         "a socket": ('import socket; P("b.txt").unlink(); socket.socket(socket.AF_UNIX).bind("b.txt")', ""),
-        "a test a FIFO": ('P("tests/test_x.py").unlink(); os.mkfifo("tests/test_x.py")', ""),
         "an encoding": (deeds.name_an_encoding_that_does_not_fit, ""),
         ".gitignore a FIFO": (FIFO.format(".gitignore"), ""),
-        ".gitignore a FIFO, deeper": (FIFO.format("deep/er/.gitignore"), ""),
         ".gitattributes a FIFO": (FIFO.format(".gitattributes"), ""),
-        ".mailmap a FIFO": (FIFO.format(".mailmap"), ""),
-        ".gitmodules a FIFO": (FIFO.format(".gitmodules"), ""),
-        ".gitignore a folder": ('sh("rm .gitignore; mkdir -p .gitignore/x; touch .gitignore/x/y")', ""),
         ".worktreeinclude a FIFO": (FIFO.format(".worktreeinclude"), ""),
         "invalid names": ('open(b"bad\\xff\\nname", "w").write("x"); open("-rf", "w").write("x")', ""),
         "huge names": (deeds.make_huge_names, ""),
@@ -110,49 +87,31 @@ VANDALS: dict[str, dict[str, tuple[Deed, str]]] = {
     },
     "git's own files": {
         "HEAD garbage": ('P(".git/HEAD").write_text("garbage")', ""),
-        "HEAD a folder": ('P(".git/HEAD").unlink(); P(".git/HEAD").mkdir()', ""),
-        "HEAD a FIFO": (FIFO.format(".git/HEAD"), ""),
         "index a FIFO": (FIFO.format(".git/index"), ""),
-        "config a FIFO": (FIFO.format(".git/config"), ""),
         "exclude a FIFO": (FIFO.format(".git/info/exclude"), ""),
-        "alternates a FIFO": (FIFO.format(".git/objects/info/alternates"), ""),
-        "config garbage": ('P(".git/config").write_text("garbage")', ""),
         "config cut": ('P(".git/config").write_text("[cor")', ""),
-        "index deleted": ('P(".git/index").unlink(missing_ok=True)', ""),
         "everything locked": ('sh("touch .git/index.lock .git/HEAD.lock .git/config.lock .git/packed-refs.lock")', ""),
         "all of it gone": ('sh("rm -rf .git")', ""),
-        "all of it moved": ('sh("mv .git moved")', ""),
         "all of it a link": ('sh("rm -rf ../g; mv .git ../g; ln -s ../g .git")', ""),
-        "all of it elsewhere": ('sh("mkdir -p build; git init -q --separate-git-dir build/real")', ""),
-        "all of it a FIFO": (FIFO.format(".git"), ""),
         "a hook planted": (deeds.plant_hooks, ""),
         "a monitor planted": ('sh("git config core.fsmonitor \'touch HOME/planted; false\'")', ""),
         "a filter planted": (deeds.plant_a_filter, ""),
         "a filter that hangs, in ~": (deeds.let_a_filter_of_ones_own_hang, ""),
         "signatures, in ~": ('sh("git config --global commit.gpgsign true; git config --global gpg.program /bin/false")', ""),
-        "garbage, in ~": ('P(os.path.expanduser("~/.gitconfig")).write_text("[cor")', ""),
         "a FIFO, in ~": (deeds.make_fifos_of_ones_settings, ""),
     },
     "branches and history": {
         "amended": ('sh("git add -A; git commit -q --amend -m amended")', ""),
-        "HEAD moved": ('sh("git checkout -q --detach; git commit -q --allow-empty -m x")', ""),
         "the branch deleted": ('sh("git checkout -qf --detach; git branch -D ralph/p main")', ""),
         "history rewritten": ('sh("git update-ref refs/heads/ralph/p $(git commit-tree -m x HEAD^{tree})")', ""),
-        "history filtered": ('sh("FILTER_BRANCH_SQUELCH_WARNING=1 git filter-branch -f --msg-filter \'echo evil\' -- --all")', ""),
-        "an orphan": ('sh("git checkout -q --orphan new; git rm -rfq .; git commit -q --allow-empty -m x")', ""),
         "other branches moved": ('sh("git branch -f other HEAD; git branch -f main HEAD~1; git update-ref refs/heads/main HEAD")', ""),
-        "other branches deleted": (deeds.delete_other_branches, ""),
         "parked work deleted": ('sh("git update-ref -d refs/ralph/parked/0000-old")', ""),
         "a merge left": ('sh("git branch other HEAD; git commit -qm mine --allow-empty; git merge -q --no-commit --no-ff other")', ""),
-        "a bisection left": ('sh("git branch other HEAD; git bisect start; git bisect bad; git bisect good other")', ""),
         "a rebase left": ('sh("git branch other HEAD; git commit -qam mine --allow-empty; git rebase -q -x false other")', ""),
-        "HEAD by way of another name": ('sh("git symbolic-ref refs/heads/evil refs/heads/ralph/p; git symbolic-ref HEAD refs/heads/evil")', ""),
         "a name below the branch": ('sh("git branch -m ralph/p/x; git branch ralph/p/y")', ""),
-        "a name above the branch": ('sh("git checkout -q --detach; git branch -D ralph/p; git branch ralph")', ""),
         "a stash": ('sh("git add -A; git stash -q")', ""),
         "a stash popped": ('sh("git stash pop; git stash drop; git stash clear")', ""),
         "all garbage collected": ('sh("git reflog expire --expire=now --all; git gc -q --prune=now; git repack -adq")', ""),
-        "objects deleted": ('sh("rm -rf .git/objects/*; git prune --expire=now")', ""),
         "a worktree added": ('sh("git worktree add -q ../tree-$RALPH_TASK_ID; git worktree add -q inner")', ""),
         "a replacement": ('sh("git replace HEAD:a.txt $(echo evil | git hash-object -w --stdin); git pack-refs --all")', ""),
         "committed and pushed": (deeds.commit_and_push, ""),
@@ -163,11 +122,7 @@ VANDALS: dict[str, dict[str, tuple[Deed, str]]] = {
         "rm -rf *": ('sh("rm -rf ./* ./.[!.]*")', ""),
         "rm -rf of its cwd": ('here = os.getcwd(); os.chdir("/"); sh(f"rm -rf {here}")', ""),
         "its cwd a file": ('here = os.getcwd(); os.chdir("/"); sh(f"rm -rf {here}; touch {here}")', ""),
-        "its cwd a FIFO": ('here = os.getcwd(); os.chdir("/"); sh(f"rm -rf {here}; mkfifo {here}")', ""),
-        "its cwd moved": ('here = os.getcwd(); os.chdir("/"); sh(f"mv {here} {here}-moved-{task}")', ""),
         "a test gutted": ('P("tests/test_x.py").write_text("")', ""),
-        "tests deleted": ('sh("rm -rf tests")', ""),
-        "a test a folder": ('P("tests/test_x.py").unlink(); P("tests/test_x.py").mkdir(); P("tests/test_x.py/y").touch()', ""),
         "conftest.py": ('P("conftest.py").write_text("cheat")', ""),
         "many files": ('[P(f"f{n}").touch() for n in range(3000)]', ""),
         "a file of zeros": ('P("build").mkdir(exist_ok=True); ' + BIG.format("build/zeros"), ""),
@@ -178,14 +133,12 @@ VANDALS: dict[str, dict[str, tuple[Deed, str]]] = {
         "its own group": ("os.killpg(0, 9)", ""),
         "a plain child": ('import subprocess; subprocess.Popen(["sleep", "600"])', ""),
         "holds stdout": ('import subprocess; subprocess.Popen("sleep 600", shell=True, stdout=sys.stdout)', ""),
-        "in a session of its own": ('import subprocess; subprocess.Popen(["sleep", "600"], start_new_session=True)', ""),
         "forked twice": ('sh("(setsid sh -c \\"sleep 600 & sleep 600\\" >/dev/null 2>&1 &)")', ""),
         "deaf to TERM": ('import subprocess; subprocess.Popen(["sh", "-c", "trap \\"\\" TERM; sleep 600; sleep 600"])', ""),
         "without an environment": (f'sh("""{DAEMON.format("env -i", "/bin/sleep 600; true")}""")', ""),
         "starts itself again": (f'sh("""{DAEMON.format("", "while true; do sleep 0.05; done")}""")', ""),
         "makes files for ever": (deeds.make_files_for_ever, ""),
         "stopped": ('import subprocess, signal; subprocess.Popen(["sleep", "600"]).send_signal(signal.SIGSTOP)', ""),
-        "kills its parent": ("os.kill(os.getppid(), 9)", ""),
         "kills its parent, and leaves a daemon": (f'sh("""{DAEMON.format("env -i", "/bin/sleep 600; true")}"""); os.kill(os.getppid(), 9); time.sleep(60)', ""),
     },
 }  # fmt: skip
@@ -249,8 +202,8 @@ ALL = {
     for group, few in VANDALS.items()
     for name, vandal in few.items()
 }
-# Every eighth, in one night; `make test-crash` lets them all in.
-NIGHTS = VANDALS if WHOLE else {"every eighth": dict(sample(ALL.items(), 8))}
+# Every ninth, in one night; `make test-crash` lets them all in.
+NIGHTS = VANDALS if WHOLE else {"every ninth": dict(sample(ALL.items(), 9))}
 
 
 @pytest.mark.parametrize("what", NIGHTS)
@@ -258,14 +211,11 @@ def test_home_is_as_it_was_and_nothing_passed(repo: Repo, what: str) -> None:
     """A task each, and an honest one before and behind; the last one says what it
     found."""
     a_person_at_work(repo)
-    vandals = {
-        f"V{number}": vandal for number, vandal in enumerate(NIGHTS[what].items(), 1)
-    }
-    done_by = {
-        task: source(deed).replace("HOME", str(repo.path))
-        for task, (_, (deed, _)) in vandals.items()
-    }
-    tasks = ["FIRST", *vandals, "LAST"]
+    words, done_by = {}, {}
+    for number, (name, (deed, word)) in enumerate(NIGHTS[what].items(), 1):
+        words[f"V{number}"] = (name, word)
+        done_by[f"V{number}"] = source(deed).replace("HOME", str(repo.path))
+    tasks = ["FIRST", *words, "LAST"]
     repo.plan(
         *({"id": task, "checks": [f"grep -q good {task}.txt"]} for task in tasks),
         protect=["tests/**", "conftest.py"],
@@ -275,55 +225,32 @@ def test_home_is_as_it_was_and_nothing_passed(repo: Repo, what: str) -> None:
     before, had, remote = home_of(repo), objects(repo), repo.git("ls-remote", "origin")
     agent = repo.agent(SCRIPT.format(deeds=done_by, outside=str(repo.outside)))
 
-    began = time.monotonic()
-    words = ("run", "-q", "--agent", agent, "--agent-timeout", "20s")
-    done = repo.ralph(*words, timeout=150, first=NEVER_STUCK + LITTLE_GRACE)
-    took = time.monotonic() - began
-    assert done.returncode == 4 and "Traceback" not in done.stderr, (
-        done.returncode,
-        done.stderr,
-        repo.verdicts(),
-    )
+    run = ("run", "-q", "--agent", agent, "--agent-timeout", "20s")
+    done = repo.ralph(*run, timeout=150, first=NEVER_STUCK + LITTLE_GRACE)
+    assert done.returncode == 4, (done.stderr, repo.verdicts())
+    assert "Traceback" not in done.stderr, done.stderr
     assert nothing_runs_within(repo, 2), still_running(repo)
-    assert not [task for task in vandals if not (repo.outside / f"did-{task}").exists()]
+    for task, (name, word) in words.items():
+        assert (repo.outside / f"did-{task}").exists(), name
+        assert word in told(repo, task), name
     assert changed(before, home_of(repo)) == []
-    assert had <= objects(repo) and repo.git("fsck", "--no-dangling") == ""
-    assert (
-        repo.git("ls-remote", "origin") == remote
-        and not (repo.outside / "pwned").exists()
-    )
+    assert had <= objects(repo)
+    assert repo.git("fsck", "--no-dangling") == ""
+    assert repo.git("ls-remote", "origin") == remote
+    assert not (repo.outside / "pwned").exists()
     repo.git("rev-parse", "--verify", "refs/ralph/parked/0000-old")
 
     assert repo.passed() == ["FIRST", "LAST"], repo.verdicts()
-    unsaid = [
-        f"{name}: {told(repo, task)}"
-        for task, (name, (_, word)) in vandals.items()
-        if word not in told(repo, task)
-    ]
-    assert unsaid == []
-    assert subjects(repo)[:2] == ["LAST: task " + str(len(tasks)), "FIRST: task 1"]
-    assert repo.git("diff", "--name-only", "main", "ralph/p").split() == [
-        "FIRST.txt",
-        "LAST.txt",
-    ]
-    assert fresh_clone_is_green(
-        repo, "ralph/p", ["grep -q good FIRST.txt", "grep -q good LAST.txt"]
-    )
+    assert subjects(repo)[:2] == [f"LAST: task {len(tasks)}", "FIRST: task 1"]
+    landed = repo.git("diff", "--name-only", "main", "ralph/p").split()
+    assert landed == ["FIRST.txt", "LAST.txt"]
+    checks = ["grep -q good FIRST.txt", "grep -q good LAST.txt"]
+    assert fresh_clone_is_green(repo, "ralph/p", checks)
     seen = json.loads((repo.outside / "seen").read_text())
-    assert seen.pop("plan") == [
-        [task["id"], task["checks"]] for task in plan["userStories"]
-    ]
-    files = {
-        ".env",
-        ".git",
-        ".gitignore",
-        ".worktreeinclude",
-        "AGENTS.md",
-        "FIRST.txt",
-        "a.txt",
-    }
-    files |= {"b.txt", "c.txt", "conf", "prd.json", "progress.txt", "tests"}
-    assert set(seen.pop("files")) - {"build", "moved"} == files  # moved is empty
+    there = [[task["id"], task["checks"]] for task in plan["userStories"]]
+    assert seen.pop("plan") == there
+    files = ".env .git .gitignore .worktreeinclude AGENTS.md FIRST.txt a.txt b.txt c.txt conf prd.json progress.txt tests"
+    assert {*seen.pop("files")} - {"build", "moved"} == {*files.split()}
     assert seen == {
         "rules": "the rules\n",
         "status": [],
@@ -332,4 +259,3 @@ def test_home_is_as_it_was_and_nothing_passed(repo: Repo, what: str) -> None:
         "tags": "v1\n",
         "env": "secret\n",
     }
-    assert took < 120

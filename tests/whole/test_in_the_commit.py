@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo
+from tests.scripts import NEVER_STUCK
 
 GOOD = "P('T1.txt').write_text('good\\n')\n"
 HERE = "os.getcwd()"
@@ -16,58 +17,52 @@ GREEN: dict[str, Any] = {"checks": ["grep -q good T1.txt"]}
 LEAVES = "is a link that is absolute or leads out of the checkout"
 NAMES = "names a checkout of ralph, which a clone does not have"
 
-# Right work, and what its agent left beside it; what of that is left out, by name.
+# Right work, a task each, and what its agent left beside it; what of that is left out.
 LITTER = {
-    "a log": (f"P('run.log').write_text('in ' + {HERE} + '\\n')", ["run.log"]),
-    "a virtual environment": (
-        "sh(f'{sys.executable} -m venv --without-pip env')",
-        ["env/"],
-    ),
-    "a log among new sources": (
-        "P('new').mkdir()\n"
-        "for name in ('a.py', 'b.py'): P(f'new/{name}').write_text('x\\n')\n"
+    "T1": (f"P('run.log').write_text('in ' + {HERE} + '\\n')", "run.log"),
+    "T2": ("sh(f'{sys.executable} -m venv --without-pip env')", "env/"),
+    "T3": (
+        "P('new').mkdir(); P('new/a.py').write_text('x'); "
         f"P('new/x.log').write_text({HERE})",
-        ["new/x.log"],
+        "new/x.log",
     ),
 }
-
-
-@pytest.mark.parametrize("what", LITTER)
-def test_right_work_with_litter_passes_without_it(repo: Repo, what: str) -> None:
-    leaves, names = LITTER[what]
-    repo.plan(GREEN)
-    code, _, said = repo.run(repo.agent(f"import sys\n{GOOD}{leaves}\n"))
-    assert (code, repo.passed()) == (0, ["T1"]), said
-    landed = repo.git("ls-tree", "-r", "--name-only", "ralph/p").split()
-    more = ["new/a.py", "new/b.py"] if "sources" in what else []
-    assert landed == ["T1.txt", "a.txt", *more]
-    (verdict,) = repo.records("verdict")
-    why = "(new, and names a checkout of ralph, which no clone has; left out)"
-    assert verdict["restored"] == [f"{name} {why}" for name in names]
-
-
 # What an agent does beside right work, and why that is red; nothing: it passes.
 RED = {
-    "an absolute link": ("os.symlink('/usr/share', 'lib')", f"lib {LEAVES}"),
-    "a link that leads out": ("os.symlink('../work-2', 'lib')", f"lib {LEAVES}"),
-    "a link inside": ("os.symlink('T1.txt', 'lib')", ""),
-    "a changed file with the path of a place": (
-        f"P('a.txt').write_text('a\\n' + {HERE} + '\\n')",
-        f"a.txt {NAMES}",
-    ),
+    "T1": ("os.symlink('/usr/share', 'lib')", f"lib {LEAVES}"),
+    "T2": ("os.symlink('../work-2', 'lib')", f"lib {LEAVES}"),
+    "T3": ("os.symlink('a.txt', 'lib')", ""),
+    "T4": (f"P('a.txt').write_text('a\\n' + {HERE} + '\\n')", f"a.txt {NAMES}"),
 }
 
 
-@pytest.mark.parametrize("what", RED)
-def test_what_only_this_machine_has_is_red_with_a_sentence(
-    repo: Repo, what: str
-) -> None:
-    deed, why = RED[what]
-    repo.plan(GREEN, limits={"attempts": 1})
-    code, _, said = repo.run(repo.agent(f"import os\n{GOOD}{deed}\n"))
-    (verdict,) = repo.records("verdict")
-    assert code == (4 if why else 0), said
-    assert verdict.get("reason", "").startswith(why)
+def night(repo: Repo, rows: dict[str, tuple[str, str]]) -> dict[str, Any]:
+    """The verdicts, by task, of a night in which each is worked so."""
+    tasks = [{"id": task, "checks": [f"grep -q good {task}.txt"]} for task in rows]
+    repo.plan(*tasks, limits={"attempts": 1})
+    deeds = {task: deed for task, (deed, _) in rows.items()}
+    script = f"exec({deeds!r}[task])\nP(f'{{task}}.txt').write_text('good')\n"
+    printed = repo.run(repo.agent(script), first=NEVER_STUCK)[2]
+    verdicts = {one["task"]: one for one in repo.records("verdict")}
+    assert verdicts.keys() == rows.keys(), printed
+    return verdicts
+
+
+def test_right_work_with_litter_passes_without_it(repo: Repo) -> None:
+    verdicts = night(repo, LITTER)
+    why = "(new, and names a checkout of ralph, which no clone has; left out)"
+    for task, (_, name) in LITTER.items():
+        assert verdicts[task]["restored"] == [f"{name} {why}"]
+    assert repo.passed() == [*LITTER]
+    landed = repo.git("ls-tree", "-r", "--name-only", "ralph/p").split()
+    assert landed == ["T1.txt", "T2.txt", "T3.txt", "a.txt", "new/a.py"]
+
+
+def test_what_only_this_machine_has_is_red_with_a_sentence(repo: Repo) -> None:
+    verdicts = night(repo, RED)
+    for task, (_, why) in RED.items():
+        assert verdicts[task]["verdict"] == ("failed" if why else "passed")
+        assert verdicts[task].get("reason", "").startswith(why)
 
 
 def test_unfinished_work_with_such_a_line_stays_red(repo: Repo) -> None:

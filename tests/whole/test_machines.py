@@ -65,14 +65,11 @@ MACHINES = {
          "PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 LC_ALL=POSIX TMPDIR=/nowhere GIT_DIR=/nowhere GIT_INDEX_FILE=/nowhere exec RALPH", 0, ""),
     "an empty environment": ("exec env -i PATH=$PATH PYTHONPATH=$PYTHONPATH RALPH", 0, ""),
     "a user that nobody knows": ("unset HOME; exec unshare --user --map-user=54321 RALPH", 0, ""),
-    "the same without a folder for its files": ("unset HOME XDG_STATE_HOME; exec unshare --user --map-user=54321 RALPH", 2, "set HOME"),
     "places that may only be read": ("mkdir ../ro; chmod 555 ../ro; RALPH_PLACES=$PWD/../ro exec unshare --user --map-user=54321 RALPH", 2, "ro/"),
-    "places on another disk": ("mkdir ../far; exec unshare --user --map-root-user --mount sh -c \"mount -t tmpfs tmpfs ../far && RALPH_PLACES=$PWD/../far RALPH\"", 0, ""),
     "no stdin": ("exec RALPH <&-", 0, ""),
     "no stream at all, nor for a summary": ("exec RALPH --json <&- >&- 2>&-", 0, ""),
     "a full disk under the log": ("exec RALPH -v > /dev/full 2>&1", 0, ""),
     "a full disk under the summary": ("exec RALPH --json -q > /dev/full", 0, "summary could not be printed"),
-    "a full disk under an error": ("exec RALPH --task nope > /dev/full 2>&1", 2, ""),
     "a folder that may only be read": ("exec unshare --user --map-root-user --mount sh -c \"mount --bind . . && mount -o remount,bind,ro . && cd $PWD && RALPH\"", 2, "Read-only file system"),
     "no /proc": ("exec unshare --user --map-root-user --mount sh -c \"mount -t tmpfs tmpfs /proc && RALPH\"", 2, "/proc"),
     "a folder that is gone": ("mkdir gone; cd gone; rmdir ../gone; exec RALPH", 2, "is gone; cd to your project"),
@@ -102,23 +99,18 @@ HOOK = (
 # None of it is touched: home is as it was, also where the work went well.
 REPOSITORIES = {
     "a detached HEAD": ("git checkout -q --detach", 0, ""),
-    "a rebase in conflict": (f"{CONFLICT} git rebase -q side", 0, ""),
     "a merge not committed": (f"{CONFLICT} git merge -q -s ours --no-commit side", 0, ""),
-    "a merge not committed on the branch of the work": (f"{CONFLICT} git switch -qc work; git merge -q -s ours --no-commit side", 0, ""),
     "a merge in conflict": (f"{CONFLICT} git merge -q side", 0, ""),
     "new files in a submodule": (f"{SUBMODULE}; touch sub/new", 0, ""),
     "a linked worktree": ("git worktree add -q --detach ../tree; cp prd.json ../tree; cd ../tree", 0, ""),
     "a hook that fails": (HOOK.format("exit 1"), 4, "3 failed attempts"),
-    "a hook that rewrites": (HOOK.format("echo more >> a.txt"), 0, ""),
     "signatures without a key, and a staged file": ("touch new; git add new; git config commit.gpgsign true; git config user.signingkey nobody", 0, ""),
     "locks": ("touch .git/index.lock .git/HEAD.lock", 0, ""),
     "nobody's name": ("git config --unset user.name; git config user.useConfigOnly true", 2, "user.name"),
     "no commit": ("rm -rf .git; git init -q; git config user.name x; git config user.email x", 2, "no commit yet"),
     "no repository": ("rm -rf .git", 2, "git init"),
     "a plan that is ignored": ("printf 'prd.json\\nprogress.txt\\n' > .gitignore; git add .gitignore; git commit -qm i", 0, ""),
-    "a plan in git, edited": ("git add prd.json; git commit -qm plan; echo >> prd.json", 0, ""),
     "a plan in a folder": ("mkdir plans; mv prd.json plans; cd plans", 0, ""),
-    "a bisection": (f"{CONFLICT} git bisect start -q; git bisect bad; git bisect good HEAD~1", 0, ""),
     "the branch checked out in another worktree": ("git worktree add -q -b ralph/p ../tree", 2, "ralph/p is checked out in"),
 }  # fmt: skip
 
@@ -164,29 +156,27 @@ def test_a_path_of_any_characters(tmp_path: Path, name: str) -> None:
     agent.write_text(Path(repo.agent(line).split(" ", 2)[2]).read_text())
     code, _, printed = repo.run(f"{sys.executable} {agent}")
     assert (code, repo.passed(), repo.landed("a.txt")) == (0, ["T1"], "a\n"), printed
-    assert repo.has_landed("\u00e9 \n.txt") and not repo.alive()
-    for command in ("status", "doctor --agent true", "report > ../page"):
-        line = f"PYTHONIOENCODING=utf-8:strict exec {sys.executable} -m ralph {command}"
-        assert (
-            subprocess.run(["sh", "-c", line], cwd=repo.path, env=repo.env).returncode
-            == 0
-        ), command
-    assert os.fsencode(repo.path) in (repo.outside / "page").read_bytes()
+    assert repo.has_landed("\u00e9 \n.txt")
+    assert not repo.alive()
+    line = f"PYTHONIOENCODING=utf-8:strict exec {sys.executable} -m ralph report"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=repo.path, env=repo.env, capture_output=True
+    )
+    assert done.returncode == 0
+    assert os.fsencode(repo.path) in done.stdout
 
 
-def test_once_from_cron_ten_times_over_a_task_that_fails(repo: Repo) -> None:
+def test_once_from_cron_over_a_task_that_fails(repo: Repo) -> None:
     repo.plan({"checks": ["false"]}, {"dependsOn": ["T1"], "checks": ["true"]})
     agent = repo.agent("P('x').write_text(str(attempt))")
-    codes = [
-        repo.ralph("run", "-q", "--once", "--agent", agent).returncode
-        for _ in range(10)
-    ]
-    assert codes == [3, 3, 3] + [4] * 7
-    assert repo.verdicts() == ["T1 failed"] * 3 and len(repo.records("stop")) == 3
-    assert (
-        repo.commits() == []
-        and len(repo.git("for-each-ref", "refs/ralph/parked").splitlines()) == 2
-    )
+    codes = []
+    for _ in range(5):
+        codes.append(repo.ralph("run", "-q", "--once", "--agent", agent).returncode)
+    assert codes == [3, 3, 3, 4, 4]
+    assert repo.verdicts() == ["T1 failed"] * 3
+    assert len(repo.records("stop")) == 3
+    assert repo.commits() == []
+    assert len(repo.git("for-each-ref", "refs/ralph/parked").splitlines()) == 2
 
 
 def test_a_hang_up_that_the_parent_ignores_stops_nothing_and_reaches_agents_as_ever(
@@ -225,9 +215,7 @@ def test_a_clock_that_jumps_changes_no_verdict(repo: Repo, days: str) -> None:
 # The disk has this many 4 kB pages left when ralph starts; a whole run writes about
 # PAGES_OF_A_RUN.
 PAGES_OF_A_RUN = 120
-PAGES = range(
-    0, PAGES_OF_A_RUN, max(min(int(os.environ.get("CRASH_STEP", "60")), 60), 2)
-)
+PAGES = sample([60, 0, *range(6, PAGES_OF_A_RUN, 6)], 30)
 FULL_DISK = """
 mkdir small && mount -t tmpfs -o size=64m tmpfs small && cp -r repo small && cd small/repo || exit 9
 export XDG_STATE_HOME=$PWD/../state
