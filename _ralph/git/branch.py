@@ -223,7 +223,9 @@ class Branch:
         if sign:
             with suppress(Late):
                 made = self.git.maybe(*words, "-S", stdin=data, timeout=_SIGNING)
-        return (made or self.git(*words, stdin=data)).strip()
+        commit = (made or self.git(*words, stdin=data)).strip()
+        self.git.trees[commit] = tree
+        return commit
 
     @cached_property
     def signs(self) -> bool:

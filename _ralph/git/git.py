@@ -155,7 +155,7 @@ class Git:
     common: Path
     env: dict[str, str] = field(default_factory=dict)
     calls: Calls = field(default_factory=Calls, repr=False, compare=False)
-    _trees: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+    trees: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
     _entries: dict[str, dict[str, str]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -234,9 +234,9 @@ class Git:
     def tree(self, commit: str) -> str:
         """The tree of a commit, or of a tree, by its id, for which git is asked once: it
         never changes."""
-        if commit not in self._trees:
-            self._trees[commit] = self("rev-parse", f"{commit}^{{tree}}").strip()
-        return self._trees[commit]
+        if commit not in self.trees:
+            self.trees[commit] = self("rev-parse", f"{commit}^{{tree}}").strip()
+        return self.trees[commit]
 
     def difference(self, before: str, after: str) -> Difference:
         """How two trees or commits differ. git is asked once for each pair."""

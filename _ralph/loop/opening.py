@@ -42,7 +42,9 @@ def ensure_open(loop: Loop, results: Results, task: Task | None) -> bool:
     open_tasks = [one for one in loop.plan.tasks if not (one.passed or one.blocked)]
     tasks = [task] if task and loop.options.task else open_tasks
     opening = Opening(loop, results, loop.tip(), tasks, waits=begun)
-    steps = opening.steps if task and not begun else [opening.checks]
+    steps = [opening.checks]
+    if task and not begun:
+        steps += [opening.guarded, opening.messages, opening.commits]
     lines: list[str] = []
 
     def take(step: Callable[[], Findings]) -> None:
@@ -112,10 +114,6 @@ class Opening:
             if not (one.holds or one.starts_red or one.fault or one.unloaded):
                 red.append(one.check.command)
         return red
-
-    @property
-    def steps(self) -> list[Callable[[], Findings]]:
-        return [self.checks, self.guarded, self.messages, self.commits]
 
     def checks(self) -> Findings:
         """Setup, and every check of the plan. BadInput where commands cannot run here,

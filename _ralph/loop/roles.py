@@ -89,11 +89,17 @@ def ask_judge(loop: Loop, examined: Examined) -> tuple[Judgement, Answer, AgentR
     judgement = Judgement(agent=judge.command, row=judge.name)
     # What one used that was asked before, of a candidate that a kill or another tip
     # made stale.
-    name = f"{examined.begun.name}-judge"
+    begun = examined.begun
+    name = f"{begun.name}-judge"
     judgement.add(spent_on([cut_off(loop, judge, name, "")]))
     while True:
         loop.view.line(f"asking the judge: {judge.command}", "  ")
-        result = _run_judge(loop, examined, judge, judgement)
+        loop.view.doing("judge")
+        place = loop.places.of_role(examined.commit)
+        env = loop.places.env(place.root) | begun.variables(loop.paths)
+        share = begun.share.without(examined.spent).without(judgement)
+        prompt = _judge_prompt(loop, examined)
+        result = run_role(loop, judge, prompt, name, env, share, place.root)
         judgement.add(spent_on([result]))
         judgement.session = result.session or ""
         judgement.overage = result.overage
@@ -111,7 +117,7 @@ def ask_judge(loop: Loop, examined: Examined) -> tuple[Judgement, Answer, AgentR
             tries += 1
             _wait_for_judge(loop, result, tries)
             continue
-        answer = read_answer(result.text, criteria_of(examined.begun.task))
+        answer = read_answer(result.text, criteria_of(begun.task))
         if answer.unreadable and not asked_again and result.outcome is Outcome.DONE:
             asked_again = True
             loop.view.line(f"{answer.unreadable}; it is asked once more", "  ")
@@ -120,20 +126,6 @@ def ask_judge(loop: Loop, examined: Examined) -> tuple[Judgement, Answer, AgentR
         objections = answer.objections or [answer.unreadable]
         judgement.objections = [] if judgement.agrees else objections[:20]
         return judgement, answer, result
-
-
-def _run_judge(
-    loop: Loop, examined: Examined, judge: Agent, spent: Judgement
-) -> AgentResult:
-    """Run the judge on a checkout of the candidate."""
-    loop.view.doing("judge")
-    begun = examined.begun
-    place = loop.places.of_role(examined.commit)
-    env = loop.places.env(place.root) | begun.variables(loop.paths)
-    share = begun.share.without(examined.spent).without(spent)
-    name = f"{begun.name}-judge"
-    prompt = _judge_prompt(loop, examined)
-    return run_role(loop, judge, prompt, name, env, share, place.root)
 
 
 def _wait_for_judge(loop: Loop, result: AgentResult, tries: int) -> None:

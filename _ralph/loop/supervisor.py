@@ -294,19 +294,16 @@ def with_final_check(loop: Loop, stop: Stop) -> Stop:
     """The stop of a run, as the final check of this run changes it: a run that ends red
     ends with 4, since another one would not mend that."""
     last = loop.history.recheck
-    if last is None or last.run != loop.run_id or stop.word == "complete":
+    if last is None or last.run != loop.run_id or not last.red:
         return stop
-    if last.broken and stop.word == "once":
-        what = "a task that had passed no longer holds"
-        return Stop("once", f"one attempt, as asked, and {what}")
-    if not last.red or last.broken:
-        return stop
-    counts = stop.exit == Exit.LEFT
+    counts = stop.exit == Exit.LEFT and not last.broken
     if stop.word == "once":
+        if last.broken:
+            what = "a task that had passed no longer holds"
+            return Stop("once", f"one attempt, as asked, and {what}")
         counts = all(task.passed for task in loop.plan.tasks)
     if counts:
-        red = ", ".join(last.red)
-        reason = f"{stop.reason}, and not all checks are green: {red}"
+        reason = f"{stop.reason}, and not all checks are green: {', '.join(last.red)}"
         return Stop("red-checks", reason)
     return stop
 
