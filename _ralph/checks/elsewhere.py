@@ -3,7 +3,6 @@ a Python that all places share, what lies above the places. And work at home."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -25,7 +24,9 @@ ABOVE = ("node_modules", "package.json", "conftest.py", "pyproject.toml")
 PLACE = re.compile(r"work-\d+|room[\d-]*|land-\d+|role")
 """The names of ralph's checkouts."""
 _VENV = "python3 -m venv .venv && .venv/bin/pip install -e ."
-_SITES = "import json, site; print(json.dumps([*site.getsitepackages(), site.getusersitepackages()]))"
+_SITES = (
+    "import site; print(*site.getsitepackages(), site.getusersitepackages(), sep='\\n')"
+)
 _LINKS = ("*.pth", "__editable__*")
 """What an editable install leaves among the packages: it leads to the source."""
 _STARTED = re.compile(r"(?:^|[;&|(])\s*(?:\w+=\S*\s+)*([\w.+-]+)")
@@ -98,15 +99,16 @@ def shared_python(
 def _sites(env: Mapping[str, str], place: Path) -> Iterator[Path]:
     """The folders of packages of the Python on the PATH of `env`. One that is part of
     the place is not started: it may be made of what an agent wrote."""
-    asked = {Path("/")}
-    for name in ("python3", "python"):
-        found = Path(shutil.which(name, path=env.get("PATH")) or "/")
-        if (found.parent.parent / "pyvenv.cfg").exists():
-            yield from found.parent.parent.glob("lib/python*/site-packages")
-        elif found.resolve() not in asked and not found.is_relative_to(place):
-            asked.add(found.resolve())  # mostly one is a link to the other
-            said = ask([str(found), "-I", "-S", "-c", _SITES], Path("/"), os.environ)
-            yield from map(Path, json.loads(said or "[]"))
+    path = env.get("PATH")
+    found = shutil.which("python3", path=path) or shutil.which("python", path=path)
+    if not found:
+        return
+    prefix = Path(found).parent.parent
+    if (prefix / "pyvenv.cfg").exists():
+        yield from prefix.glob("lib/python*/site-packages")
+    elif not Path(found).is_relative_to(place):
+        said = ask([found, "-I", "-S", "-c", _SITES], Path("/"), os.environ)
+        yield from map(Path, said.splitlines())
 
 
 def _leads_to(link: Path, folder: Path) -> Path | None:
