@@ -268,7 +268,7 @@ def test_what_a_run_refuses_doctor_refuses_and_no_branch_is_made(
 def test_a_version_is_asked_with_a_deadline(repo: Repo, script: str, said: str) -> None:
     repo.plan(own("T1"))
     repo.tool("claude", script)
-    soon = "from _ralph.commands import doctor; doctor._PATIENCE = 1.0"
+    soon = "from _ralph.commands import doctor; doctor._PATIENCE = 3.0"
     done = repo.ralph("doctor", "-v", "--full-permissions", first=soon)
     assert f"claude at {repo.outside}/bin/claude, {said}" in done.stdout, done.stderr
     assert repo.alive() == []
