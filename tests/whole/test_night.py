@@ -216,26 +216,6 @@ def test_the_second_night_begins_with_what_was_merged_and_sees_the_new_task(
     assert (repo.path / "second.txt").exists()
 
 
-def test_a_branch_that_people_went_past_goes_on_from_its_tip_and_says_so(
-    repo: Repo,
-) -> None:
-    repo.plan(own("T1"), own("T2"))
-    assert repo.run(repo.agent(MAKES), "--once")[0] == 0
-    repo.write("people.txt", "theirs\n")
-    repo.git("add", "people.txt")
-    repo.git("commit", "-qm", "the day")
-    code, _, printed = repo.run(repo.agent(MAKES))
-    assert (
-        code == 0
-        and "ralph/p continues from its tip; it lacks 1 commit of HEAD" in printed
-    )
-    assert [
-        not repo.has_landed("people.txt"),
-        repo.has_landed("T1.txt"),
-        repo.has_landed("T2.txt"),
-    ] == [True] * 3
-
-
 def test_every_task_ends_as_one_commit_on_a_branch_and_home_stays_as_it_was(
     repo: Repo,
 ) -> None:
