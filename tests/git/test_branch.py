@@ -4,7 +4,6 @@ parked beside it."""
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -156,13 +155,6 @@ def test_attempts_are_found_by_the_ids_in_their_commits(repo: Repo) -> None:
     repo.git("update-ref", "refs/ralph/parked/plan/merged-2", two)
     repo.git("update-ref", "refs/ralph/parked/plan/0001-T1", three)
     assert branch.landed(tip) == {"fed": two, "abc": one}
-
-
-def test_a_repository_without_a_commit_is_refused(tmp_path: Path) -> None:
-    repo = Repo(tmp_path, git=False)
-    repo.git("init", "-q", "-b", "main")
-    with pytest.raises(BadInput, match="this repository has no commit yet"):
-        branch_of(repo).open()
 
 
 def test_a_name_that_cannot_be_a_branch_here_is_refused(repo: Repo) -> None:

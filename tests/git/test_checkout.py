@@ -107,19 +107,6 @@ def test_whatever_was_done_the_files_are_those_of_the_commit_again(
     assert seen(project) == before
 
 
-@pytest.mark.parametrize(
-    ("flags", "left"), [("-ffd", ["a.log", "build/x", "kept"]), ("-ffdx", [])]
-)
-def test_what_git_ignores_stays_where_it_may(
-    project: Repo, flags: str, left: list[str]
-) -> None:
-    place = checked_out(project)
-    for name in ("a.log", "build/x", "kept", "new.txt"):
-        write(place, name)
-    place.clean(head(project), flags)
-    assert sorted(on_disk(place.root).keys() - listing(project, "HEAD").keys()) == left
-
-
 def test_a_place_goes_from_one_commit_to_another(project: Repo) -> None:
     place, first = place_of(project), head(project)
     place.open()
@@ -457,14 +444,6 @@ def test_what_is_changed_in_a_submodule_is_named_and_is_no_part_of_the_work(
     place.reset(head(modular))
     assert on_disk(place.root)["vendor/lib/lib.txt"] == (FILE, "lib\n")
     assert seen(modular) == before
-
-
-def test_a_submodule_that_home_has_no_copy_of_is_an_empty_folder(modular: Repo) -> None:
-    files.clear(modular.path / ".git/modules")
-    files.clear(modular.path / "vendor/lib")
-    place = checked_out(modular)
-    assert os.listdir(place.root / "vendor/lib") == []
-    assert snapshot(place, head(modular))[0] == tree_of(modular)
 
 
 def test_a_submodule_without_its_commit_at_home_is_said(modular: Repo) -> None:
