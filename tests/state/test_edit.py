@@ -244,14 +244,6 @@ def test_a_plan_that_is_broken_is_never_written_over(
     assert plan.path.read_text() == broken
 
 
-def test_a_plan_that_was_deleted_is_not_made_again(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path)
-    plan.path.unlink()
-    with pytest.raises(BadInput, match=r"there is no .*prd\.json"):
-        edit.apply(plan, mark("T1"))
-    assert os.listdir(tmp_path) == []
-
-
 def test_who_saves_without_end_is_given_way(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     saved: list[str] = []

@@ -142,43 +142,44 @@ def test_spent(said: str, wanted: str) -> None:
     assert stop.exit is (Exit.PERSON if word in ("stuck", "budget") else Exit.LEFT)
 
 
-@pytest.mark.parametrize(("away", "limits", "wanted"), [
-    (Unavailable(), Limits(), 0),
-    (Unavailable(NOW, reset=NOW + 600), Limits(), NOW + 600),
-    (Unavailable(NOW, reset=NEVER), Limits(), NEVER),
-    (Unavailable(NOW, tries=1), Limits(), NOW + 60),
-    (Unavailable(NOW, tries=2), Limits(), NOW + 330),
-    (Unavailable(NOW, tries=3), Limits(), NOW + 1800),
-    (Unavailable(NOW, tries=9), Limits(), NOW + 1800),
-    (Unavailable(NOW, tries=3), Limits(max_wait=100), NOW + 100),
-    (Unavailable(NOW, tries=0), Limits(), 0),  # it has answered since
-])  # fmt: skip
-def test_when_an_agent_is_back(
-    away: Unavailable, limits: Limits, wanted: float
-) -> None:
-    assert back(limits, away) == wanted
+# Why an agent cannot be used (`reset` from now on), after how many waits in vain, and the
+# limits; when it is back, and until when it is waited for, or why not.
+AWAY = """
+tries=1 / 0 / - -> 60, 60
+tries=2 / 0 / - -> 330, 330
+tries=3 / 2 / - -> 1800, 1800
+tries=9 / 3 / - -> 1800, 3 waits in a row did not help: busy
+tries=3 / 0 / max_wait=100 -> 100, 100
+reset=600 / 99 / - -> 600, 600
+reset=21600 / 0 / - -> 21600, 21600
+reset=21601 / 0 / - -> 21601, more than --max-wait allows
+reset=601 / 0 / max_wait=600 -> 601, ends in 10 min 1 s
+"""
 
 
-@pytest.mark.parametrize(("away", "vain", "limits", "wanted"), [
-    (Unavailable(NOW, tries=1), 0, Limits(), 60),
-    (Unavailable(NOW, tries=3), 2, Limits(), 1800),
-    (Unavailable(NOW, tries=4, reason="busy"), 3, Limits(), "3 waits in a row did not help: busy"),
-    (Unavailable(NOW, NOW + 600), 0, Limits(), 600),
-    (Unavailable(NOW, NOW + 600), 99, Limits(), 600),  # a time that was told is not a guess
-    (Unavailable(NOW, NOW + 6 * 3600), 0, Limits(), 6 * 3600),
-    (Unavailable(NOW, NOW + 6 * 3600 + 1), 0, Limits(), "more than --max-wait allows"),
-    (Unavailable(NOW, NOW + 601), 0, Limits(max_wait=600), "ends in 10 min 1 s"),
-])  # fmt: skip
-def test_how_long_an_agent_is_waited_for(
-    away: Unavailable, vain: int, limits: Limits, wanted: float | str
+@pytest.mark.parametrize(("said", "wanted"), rows(AWAY))
+def test_when_an_agent_is_back_and_how_long_it_is_waited_for(
+    said: str, wanted: str
 ) -> None:
-    if isinstance(wanted, str):
-        with pytest.raises(Stop, match=wanted) as raised:
-            wait_for(limits, away, vain, NOW)
+    named, vain, of_run = said.split(" / ")
+    away = Unavailable(NOW, reason="busy", **fields(named))
+    if away.reset:
+        away = away._replace(reset=NOW + away.reset)
+    limits = Limits(**fields(of_run))
+    at, until = wanted.split(", ")
+    assert back(limits, away) == NOW + float(at)
+    if not until.isdecimal():
+        with pytest.raises(Stop, match=until) as raised:
+            wait_for(limits, away, int(vain), NOW)
         assert (raised.value.word, raised.value.exit) == ("limited", Exit.LATER)
         return
-    late = wait_for(limits, away, vain, NOW) - NOW - wanted
-    assert 0 < late <= JITTER < 4 if away.reset else late == 0
+    late = wait_for(limits, away, int(vain), NOW) - NOW - float(until)
+    assert 0 < late <= JITTER if away.reset else late == 0
+
+
+def test_an_agent_that_answered_or_never_will_is_not_waited_for() -> None:
+    assert back(Limits(), Unavailable(NOW)) == 0
+    assert back(Limits(), Unavailable(NOW, reset=NEVER)) == NEVER
 
 
 # ---------------------------------------------------------------- clocks

@@ -492,14 +492,3 @@ def test_a_file_that_shrinks_or_is_replaced_is_folded_anew(
     assert [*log.read().open_starts] == left
     write(log, "start iteration=7")
     assert [*log.read().open_starts] == [*left, 7]
-
-
-def test_a_damaged_record_is_said_whenever_the_log_is_read(tmp_path: Path) -> None:
-    log, path = a_log(tmp_path), tmp_path / "progress.txt"
-    write(log, "start")
-    bad = f'<!-- ralph {{"v":2,"event":"retry","plan":"{PLAN}"}} -->\n'
-    with path.open("a") as file:
-        file.write(bad)
-    for _ in range(2):
-        with pytest.raises(BadInput, match="the record retry is damaged"):
-            log.read()
