@@ -324,7 +324,9 @@ class Repo:
             with contextlib.suppress(psutil.Error, OSError):
                 here = process.cwd().startswith(str(self.outside))
                 ours = process.environ().get(MARK) == self.mark or here
-                if ours and process.status() != psutil.STATUS_ZOMBIE:
+                if process.pid == os.getpid() or not ours:
+                    continue
+                if process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
 

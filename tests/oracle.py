@@ -11,11 +11,8 @@ import signal
 import stat
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-import psutil
 
 from tests.conftest import MARK, Repo
 
@@ -26,11 +23,6 @@ OWN = (
     "prd.json", "progress.txt", ".ralph", ".git/ralph", ".git/objects", ".git/info",
     ".git/refs/ralph", ".git/refs/heads/ralph", ".git/logs/refs/ralph", ".git/logs/refs/heads/ralph",
 )  # fmt: skip
-
-
-def landed(repo: Repo, name: str, branch: str = BRANCH) -> str:
-    """A file as the branch has it."""
-    return repo.git("show", f"{branch}:{name}")
 
 
 def subjects(repo: Repo, branch: str = BRANCH) -> list[str]:
@@ -73,7 +65,7 @@ def fresh_clone_is_green(
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 if argv[0] != "git":
-                    end(repo)
+                    repo.kill()
 
         moved = f"url.file://{home.parent}/.insteadOf=file://{repo.outside}/"
         words = ["clone", "-q", "--branch", branch, str(home), str(clone)]
@@ -135,36 +127,6 @@ def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
 def objects(repo: Repo) -> set[str]:
     words = ("cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
     return set(repo.git(*words).split())
-
-
-def still_running(repo: Repo) -> list[str]:
-    """Every process of the test's: by its mark, or by standing anywhere below the
-    test's folder, for an environment can be cleared."""
-    found = []
-    for process in repo.candidates():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
-                continue
-            stands = Path(process.cwd()).is_relative_to(repo.outside)
-            if stands or process.environ().get(MARK) == repo.mark:
-                found.append(f"{process.pid} {' '.join(process.cmdline())}")
-    return found
-
-
-def nothing_runs_within(repo: Repo, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while still_running(repo):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def end(repo: Repo) -> None:
-    """Kill whatever of the test's still runs."""
-    for line in still_running(repo):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(line.split()[0]), signal.SIGKILL)
 
 
 def every_start_has_one_verdict(repo: Repo) -> bool:

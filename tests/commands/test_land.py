@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo, sample
-from tests.oracle import nothing_runs_within, still_running
 
 WORK = "P(f'{task}.txt').write_text('good')"
 
@@ -98,7 +97,7 @@ def test_two_plans_land_in_turn_and_again_is_done(two: Repo) -> None:
     before = tip(two)
     code, said = land(two, "x", "ralph/x")
     assert (code, tip(two)) == (0, before) and "ralph/x is in main already" in said
-    assert nothing_runs_within(two, 0.5), still_running(two)
+    assert two.gone_within(0.5), two.alive()
 
 
 def test_those_that_are_green_alone_and_red_together(repo: Repo) -> None:
@@ -249,7 +248,7 @@ def test_an_interrupt_leaves_all_as_it_was(repo: Repo) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(15) == 130
     assert (tip(repo), repo.git("status", "--porcelain")) == before
-    assert nothing_runs_within(repo, 0.5), still_running(repo)
+    assert repo.gone_within(0.5), repo.alive()
 
 
 def test_a_kill_at_any_call_leaves_the_old_state_or_the_new(
@@ -276,7 +275,7 @@ def test_a_kill_at_any_call_leaves_the_old_state_or_the_new(
         two.git("reset", "-q", "--keep", old)
         count.unlink()
         killed += driven(at, how) == -signal.SIGKILL
-        assert nothing_runs_within(two, 5), (calls[at - 1], still_running(two))
+        assert two.gone_within(5), (calls[at - 1], two.alive())
         assert (tip(two) == old) != (two.path / "y.txt").exists(), calls[at - 1]
         code, said = land(two, "y")
         assert code == 0 and two.read("y.txt") == "good", (calls[at - 1], said)

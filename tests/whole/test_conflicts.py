@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import Repo, sample
-from tests.oracle import landed
 from tests.scripts import MEET, RESULT, plan, speaker
 from tests.whole.test_night import MAKES, own
 
@@ -136,7 +135,7 @@ P("line.txt").write_text(resolved(f"{{line}} {{task}}") + "\\n")
             "judged **conflict**" in sent
             and "resolve every one of them:\n- line.txt" in sent
         )
-    assert sorted(landed(repo, "line.txt").split()) == ["T1", "T2", "T3", "start"]
+    assert sorted(repo.landed("line.txt").split()) == ["T1", "T2", "T3", "start"]
 
 
 def commits(name: str, content: str) -> str:

@@ -19,8 +19,6 @@ from tests.oracle import (
     every_start_has_one_verdict,
     fresh_clone_is_green,
     home_of,
-    nothing_runs_within,
-    still_running,
 )
 
 # Cheats before it works: what it flips and forges must not count, wherever the kill
@@ -121,9 +119,7 @@ def audit(
     """What is there after a kill, then go on, and hold the end against what must be
     true however it came about; after a power cut `known` are the tasks that are
     finished, and unsynced work may be gone."""
-    assert nothing_runs_within(repo, 3.0), (
-        f"a process outlived the kill: {still_running(repo)}"
-    )
+    assert repo.gone_within(3.0), f"a process outlived the kill: {repo.alive()}"
     recorded = finished_tasks(repo)
     assert set(repo.passed()) <= recorded, "a pass is marked that no record has"
     branch = repo.git("for-each-ref", "refs/heads/ralph/p")
@@ -168,7 +164,7 @@ def audit(
     assert not changed(home, home_of(repo)), changed(home, home_of(repo))
     repo.git("fsck", "--no-dangling")
     assert fresh_clone_is_green(repo, "ralph/p", CHECKS)
-    assert not still_running(repo)
+    assert not repo.alive()
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo, sample
-from tests.oracle import (
-    BRANCH,
-    fresh_clone_is_green,
-    nothing_runs_within,
-    said_by_agents,
-    still_running,
-    told,
-)
+from tests.oracle import BRANCH, fresh_clone_is_green, said_by_agents, told
 from tests.scripts import NEVER_STUCK
 from tests.test_bwrap import changed, needs_bwrap
 from tests.whole import deeds
@@ -310,7 +303,7 @@ def outcomes(
     said = ("run", "-q", "--agent", agent, "--agent-timeout", "30s", *words)
     done = repo.ralph(*said, timeout=900, first=NEVER_STUCK + first)
     assert done.returncode in (0, 4) and "Traceback" not in done.stderr, done.stderr
-    assert nothing_runs_within(repo, 2), still_running(repo)
+    assert repo.gone_within(2), repo.alive()
 
     wrong, passed, transcripts = [], repo.passed(), said_by_agents(repo)
     for task, name in tasks.items():

@@ -8,16 +8,7 @@ import json
 import pytest
 
 from tests.conftest import LITTLE_GRACE, WHOLE, Repo, sample
-from tests.oracle import (
-    changed,
-    fresh_clone_is_green,
-    home_of,
-    nothing_runs_within,
-    objects,
-    still_running,
-    subjects,
-    told,
-)
+from tests.oracle import changed, fresh_clone_is_green, home_of, objects, subjects, told
 from tests.scripts import NEVER_STUCK
 from tests.whole import deeds
 from tests.whole.deeds import Deed, source
@@ -229,7 +220,7 @@ def test_home_is_as_it_was_and_nothing_passed(repo: Repo, what: str) -> None:
     done = repo.ralph(*run, timeout=150, first=NEVER_STUCK + LITTLE_GRACE)
     assert done.returncode == 4, (done.stderr, repo.verdicts())
     assert "Traceback" not in done.stderr, done.stderr
-    assert nothing_runs_within(repo, 2), still_running(repo)
+    assert repo.gone_within(2), repo.alive()
     for task, (name, word) in words.items():
         assert (repo.outside / f"did-{task}").exists(), name
         assert word in told(repo, task), name

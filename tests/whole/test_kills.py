@@ -12,13 +12,7 @@ import psutil
 import pytest
 
 from tests.conftest import LITTLE_GRACE, Repo, is_ralph, sample
-from tests.oracle import (
-    BRANCH,
-    end,
-    fresh_clone_is_green,
-    nothing_runs_within,
-    still_running,
-)
+from tests.oracle import BRANCH, fresh_clone_is_green
 from tests.scripts import HANGS, kinds, loop_of, once, paid, runs
 from tests.whole.deeds import source
 from tests.whole.test_home import VANDALS
@@ -37,9 +31,8 @@ def ralphs(repo: Repo) -> list[psutil.Process]:
     """ralph's own processes, the oldest first: the one that was started, and those that
     it forked."""
     found = []
-    for line in still_running(repo):
+    for process in repo.alive():
         with contextlib.suppress(psutil.Error):
-            process = psutil.Process(int(line.split()[0]))
             if is_ralph(process):
                 found.append(process)
     return sorted(found, key=lambda process: (process.create_time(), process.pid))
@@ -89,7 +82,7 @@ def test_a_killed_supervisor_leaves_nothing_and_the_next_start_goes_on(
         half.kill()
     process.communicate(timeout=10)
     if how == "the supervisor":  # what is left of ralph hears of it
-        assert nothing_runs_within(repo, 3), still_running(repo)
+        assert repo.gone_within(3), repo.alive()
     home = repo.read("prd.json"), repo.verdicts()
     time.sleep(0.3)
     assert (repo.read("prd.json"), repo.verdicts()) == home, (
@@ -98,7 +91,7 @@ def test_a_killed_supervisor_leaves_nothing_and_the_next_start_goes_on(
     code, _, printed = repo.run(agent)
     assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
     assert paid(repo) == ["T1", "T2", "T2"]
-    assert nothing_runs_within(repo, 0.5), still_running(repo)
+    assert repo.gone_within(0.5), repo.alive()
     assert fresh_clone_is_green(
         repo, BRANCH, ["grep -q good T1.txt", "grep -q good T2.txt"]
     )
@@ -115,18 +108,18 @@ def test_a_supervisor_that_is_killed_while_checks_run(repo: Repo, who: str) -> N
     process = repo.start("run", "-q", "--agent", agent)
     repo.wait_for("../on")
     if who == "everything":
-        end(repo)
+        repo.kill()
     else:
         process.kill()
     process.communicate(timeout=10)
     if (
         who == "the supervisor"
     ):  # else nobody is left to end what a check had begun; the next start finds it
-        assert nothing_runs_within(repo, 3), still_running(repo)
+        assert repo.gone_within(3), repo.alive()
     assert repo.passed() == [] and repo.verdicts() == []
     code, _, printed = repo.run(agent)
     assert (code, repo.passed(), paid(repo)) == (0, ["T1"], ["T1"]), printed
-    assert nothing_runs_within(repo, 3), still_running(repo)
+    assert repo.gone_within(3), repo.alive()
 
 
 def test_a_loop_that_is_killed_by_a_check(repo: Repo) -> None:
@@ -140,7 +133,7 @@ def test_a_loop_that_is_killed_by_a_check(repo: Repo) -> None:
     assert (code, repo.passed()) == (4, ["T2"]), printed
     assert repo.verdicts() == ["T1 failed", "T1 failed", "T2 passed"]
     assert repo.records("verdict")[0]["reason"] == "its checks killed ralph twice"
-    assert "Traceback" not in printed and nothing_runs_within(repo, 0.5)
+    assert "Traceback" not in printed and repo.gone_within(0.5)
 
 
 def test_a_loop_that_is_killed_by_a_check_before_an_agent_is_paid(repo: Repo) -> None:
@@ -172,7 +165,7 @@ def test_the_runs_time_ends_an_agent_that_is_running(repo: Repo) -> None:
     assert (code, summary["stop"]) == (3, "limit"), printed
     assert time.monotonic() - began < 15
     assert repo.verdicts() == ["T1 interrupted"]
-    assert nothing_runs_within(repo, 0.5), still_running(repo)
+    assert repo.gone_within(0.5), repo.alive()
 
 
 def test_work_that_was_green_at_the_end_of_the_runs_time_is_kept(repo: Repo) -> None:

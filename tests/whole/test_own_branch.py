@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.conftest import Repo, sample
-from tests.oracle import changed, end, home_of
+from tests.oracle import changed, home_of
 from tests.scripts import COUNTS, LOOKS_OFTEN, MAKES, own
 
 
@@ -101,7 +101,7 @@ ENDS: dict[str, tuple[Callable[[Repo, subprocess.Popen[str]], object], int]] = {
     "the run's time is up": (lambda repo, night: None, 4),
     "ralph stop": (lambda repo, night: repo.ralph("stop"), 3),
     "a signal": (lambda repo, night: night.terminate(), 143),
-    "kill -9": (lambda repo, night: end(repo), -9),
+    "kill -9": (lambda repo, night: repo.kill(), -9),
 }
 
 

@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo, sample
-from tests.oracle import (
-    BRANCH,
-    fresh_clone_is_green,
-    nothing_runs_within,
-    still_running,
-)
+from tests.oracle import BRANCH, fresh_clone_is_green
 from tests.scripts import (
     MEET,
     NEVER_STUCK,
@@ -143,7 +138,7 @@ def test_those_under_way_finish_when_it_is_asked_to_stop(repo: Repo, how: str) -
     assert process.returncode == (3 if how == "stop" else 130), printed
     assert sorted(repo.verdicts()) == ["T1 passed", "T2 passed"]
     assert len(repo.records("start")) == 2
-    assert nothing_runs_within(repo, 0.5), still_running(repo)
+    assert repo.gone_within(0.5), repo.alive()
 
 
 # ---------------------------------------------------------------- money, providers, people

@@ -24,15 +24,7 @@ import psutil
 import pytest
 
 from tests.conftest import Repo, is_ralph, sample
-from tests.oracle import (
-    BRANCH,
-    changed,
-    end,
-    every_start_has_one_verdict,
-    home_of,
-    nothing_runs_within,
-    still_running,
-)
+from tests.oracle import BRANCH, changed, every_start_has_one_verdict, home_of
 
 COUNT = int(os.environ.get("JOBS_SEEDS", "0"))
 SEEDS = range(1, COUNT + 1) if COUNT else (3, 8)
@@ -212,7 +204,7 @@ def kill(repo: Repo, plan: list[Made], chance: random.Random) -> None:
         ("everything", "everything", "supervisor", "all of ralph", "loop")
     )
     if who == "everything":
-        end(repo)
+        repo.kill()
     chosen = {
         "supervisor": supervisors,
         "all of ralph": supervisors + loops,
@@ -227,8 +219,8 @@ def kill(repo: Repo, plan: list[Made], chance: random.Random) -> None:
     if who == "supervisor" and not any(
         task.kind.startswith("kills") for task in plan
     ):  # else both can be gone
-        assert nothing_runs_within(repo, 5), (
-            f"the supervisor is gone, and these are not: {still_running(repo)}"
+        assert repo.gone_within(5), (
+            f"the supervisor is gone, and these are not: {repo.alive()}"
         )
 
 
@@ -327,7 +319,7 @@ def test_a_night_ends_as_the_model_says_with_any_number_of_loops(
     ), told
     red = red_commits(repo, {task.id: task.check for task in plan})
     assert not red, f"{told}\n{red}"
-    assert nothing_runs_within(repo, 3), f"{told}\n{still_running(repo)}"
+    assert repo.gone_within(3), f"{told}\n{repo.alive()}"
     assert not changed(home, home_of(repo)), f"{told}\n{changed(home, home_of(repo))}"
     assert not [record for record in repo.records("recheck") if record.get("broken")], (
         told
