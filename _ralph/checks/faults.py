@@ -36,7 +36,7 @@ _FILE = _any(
     r"(?:E +)?FileNotFoundError: \[Errno 2\] No such file or directory: '([^']+)'",
     r"\S*python[\d.]*: can't open file '([^']+)': .*",
     r"(?:Uncaught )?Error: ENOENT: no such file or directory, \w+ '([^']+)'",
-    r"\S+: (?:\d+: )?(?:can(?:no|')t (?:open|access|stat) )?\W?([\w@./+-]+)\W?: (?:No such file.*|not found)",
+    r"\S+: (?:\d+: )?(?:can(?:no|')t (?:open|access|stat) )?[^\w.@/]?([\w@./+-]+)\W?: (?:No such file.*|not found)",
 )
 _TRUST = _any(
     r"mise (?:ERROR|WARN) .*not trusted.*",

@@ -40,6 +40,8 @@ MISSES = {
     "src/a.ts(1,20): error TS2307: Cannot find module './dist' or its types.": "dist",
     "Error: ENOENT: no such file or directory, open 'PLACE/.env'": ".env",
     "cat: dist: No such file or directory": "dist",
+    "cat: .env: No such file or directory": ".env",
+    "/bin/sh: 1: .venv/lib: not found": ".venv/lib",
     "FileNotFoundError: [Errno 2] No such file or directory: 'dist/index.js'": "dist/index.js",
     "ModuleNotFoundError: No module named 'gen.schema'": "gen/schema.py",
     "ModuleNotFoundError: No module named 'gen.more'": "src/gen/more.py",
