@@ -367,7 +367,7 @@ def test_without_permissions_of_its_own_it_is_refused(
 def test_a_limit_is_not_an_attempt(name: str, repo: Repo, run: Runner) -> None:
     # OpenCode and Pi wait for the hour in silence: that is told from the deadline.
     night = run(
-        name, [IN_AN_HOUR], "--full-permissions", "--once", "--agent-timeout", "20s"
+        name, [IN_AN_HOUR], "--full-permissions", "--once", "--agent-timeout", "40s"
     )
     assert (night.code, night.verdict["verdict"]) == (75, "limited"), night.printed
     assert (
@@ -438,9 +438,8 @@ def test_that_the_provider_does_not_answer_is_shown(
 ) -> None:
     # until they have started, asked and tried again; Aider starts in up to 20 s
     limit = "60s" if name == "aider" else "40s"
-    night = run(
-        name, [Fail(503)], "--full-permissions", "--once", "--agent-timeout", limit
-    )
+    words = ("--full-permissions", "--once", "-v", "--agent-timeout", limit)
+    night = run(name, [Fail(503)], *words)
     assert (night.code, night.verdict["verdict"]) == (75, "limited"), night.printed
     assert "the provider does not answer, " in night.printed
 
