@@ -58,7 +58,7 @@ _NOTHING_TO_TEST = _any(
     r".*No test files? found.*|No tests found.*|.*No test modules found.*",
     r"There are no \.py\[i\] files in directory .*",
     r"error TS18003: No inputs were found in config file .*",
-    r"make: \*\*\* (?:No rule to make target|No targets).*",
+    r"make(?:\[\d+\])?: \*\*\* (?:No rule to make target|No targets).*",
     r".*there is no POM in this directory.*",
     r".*does not contain a Gradle build.*",
     r"No tests executed!",
