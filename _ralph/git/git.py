@@ -239,7 +239,9 @@ class Git:
         return self.trees[commit]
 
     def difference(self, before: str, after: str) -> Difference:
-        """How two trees or commits differ. git is asked once for each pair."""
+        """How two trees or commits differ. git is asked once for each pair of trees."""
+        before = self.trees.get(before, before)
+        after = self.trees.get(after, after)
         if before == after:
             return Difference()
         pair = (before, after)
