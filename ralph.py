@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import IO, Any
 
 from _ralph import __version__
@@ -38,6 +37,8 @@ except ModuleNotFoundError as error:  # a vendored copy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # everything but click is imported where it is used
+    from pathlib import Path
+
     from _ralph.checks.results import Results
     from _ralph.loop.loop import Loop
     from _ralph.loop.stages import Begun, Worked
@@ -364,9 +365,7 @@ def clean(prd: Path, dry_run: bool, force: bool) -> int:
 
 
 @cli.command()
-@click.argument(
-    "folder", required=False, type=click.Path(file_okay=False, path_type=Path)
-)
+@click.argument("folder", required=False, type=options.FilePath(file_okay=False))
 def demo(folder: Path | None) -> int:
     """Watch ralph at work for 15 seconds.
 

@@ -136,7 +136,11 @@ def rules_of(rulebook: Path) -> str:
 def compile_prompt(template: Path) -> None:
     """BadInput where a person's prompt template is wrong, cannot be read, or uses what
     no prompt has."""
-    source = _source(template)
+    _compile(_source(template), template)
+
+
+@functools.lru_cache
+def _compile(source: str, template: Path) -> None:
     from jinja2 import meta
 
     with _located(str(template)):
