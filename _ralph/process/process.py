@@ -333,9 +333,11 @@ class _Pump:
                 limit = min(deadline, self.active + silence)
             if now >= limit:
                 return Ended.IDLE
-            # Most end right after they have closed their output
-            soon = 60.0 if self.logs else 0.05
-            for fd in control.wait(min(limit - now, soon), self.logs):
+            wait = min(limit - now, 60.0)
+            if not self.logs:  # most end right after they have closed their output
+                await_end(self.child.pid, min(wait, 0.05))
+                wait = 0.0
+            for fd in control.wait(wait, self.logs):
                 self._read(fd)
 
     def drain(self) -> None:
