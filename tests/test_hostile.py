@@ -148,8 +148,8 @@ def test_any_bytes_as_progress_txt(scratch: Path, notes: bytes) -> None:
     try:
         log.write(Added(), "", "head", ["- line"])
         shown = status.Status(plan, log.read())
-        assert status.lines(shown, 80, color=True)
-        json.dumps(status.as_object(shown))
+        assert status.lines(shown, color=True)
+        status.show(shown, "json")
     except BadInput as error:
         assert "progress.txt" in str(error)
     data = path.read_bytes()

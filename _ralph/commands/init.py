@@ -15,7 +15,6 @@ from _ralph.files import read_regular, resource
 from _ralph.git import patterns
 from _ralph.git.git import in_folder, names_in
 from _ralph.model import Json, Plan
-from _ralph.show.status import run_command
 from _ralph.state import edit, jsontext, prd
 from _ralph.state.layout import locate, own_branch
 from _ralph.state.options import is_starter, starter
@@ -166,7 +165,7 @@ def next_steps(path: Path) -> list[str]:
     commands = [
         *_git_steps(path),
         command_line("doctor", path),
-        run_command(plan, path),
+        command_line("run", path),
     ]
     then = "; ".join(commands)
     if is_starter(plan):

@@ -18,7 +18,7 @@ from _ralph.model import Json
 
 _PATIENCE = 2.0
 """Seconds for a reader that is slow."""
-_SIGNS = {"say": "|", "tool": "$"}
+_SIGNS = {"say": "  | ", "tool": "  $ ", "raw": ""}
 _CLEAR = "\r\x1b[K"
 _CUT = "\x1b[?7l{} \x1b[?7h"
 """A line that the terminal itself cuts at its width, however wide the letters are. What
@@ -39,7 +39,6 @@ class Terminal(View):
         self._patience = _PATIENCE
         self._tasks: dict[int, str] = {}  # by the numbers of loops
         self._doing: dict[int, tuple[str, float]] = {}  # and since when
-        self._speaker = ""
         self.named = False  # with several loops each line names its task
         self.sums: Callable[[], str] = lambda: ""  # what to say of the whole run
         self.verbose = level > 0
@@ -52,7 +51,7 @@ class Terminal(View):
         if self._level < 0:
             return
         stamp = time.strftime("%H:%M:%S" if self.stays else "%Y-%m-%d %H:%M:%S")
-        line = text.one_line(f"{self._speaker}{words}", 400)
+        line = text.one_line(words, 400)
         if color and self._colored:
             line = style(line, fg=color)
         self._put(f"{stamp} {indent}{line}\n")
@@ -67,37 +66,29 @@ class Terminal(View):
 
     def ended(self, number: int) -> None:
         """Forget a loop that has ended."""
-        self._tasks.pop(number, None)
         self._doing.pop(number, None)
         self.tick()
-
-    def _speak_for(self, task: str) -> None:
-        """Begin each line with this task, if several are worked at once."""
-        self._speaker = f"{task}: " if self.named and task else ""
 
     def hear(self, event: Json, number: int) -> None:
         """Show one event of the `Reporter` of a loop."""
         name, args = event["name"], event["args"]
-        self._speak_for(self._tasks.get(number, ""))
+        task = self._tasks.get(number)
+        speaker = f"{task}: " if self.named and task else ""
         if name == "line":
-            self.line(*args)
+            words, indent, color = args
+            self.line(speaker + words, indent, color)
         elif name == "task":
             self._tasks[number] = text.one_line(args[0], 30)
         elif name == "doing":
-            self._doing.pop(number, None)
-            if args[0]:
-                self._doing[number] = text.one_line(args[0], 60), time.monotonic()
+            self._doing[number] = text.one_line(args[0], 60), time.monotonic()
             self.tick()
         elif name == "heard":
             kind, lines = args
             for line in lines:
-                line = self._speaker + text.one_line(line, 100_000)
-                if kind != "raw":
-                    line = f"  {_SIGNS[kind]} {line}"
+                line = _SIGNS[kind] + speaker + text.one_line(line, 100_000)
                 if self.stays and not self.verbose:
                     line = _CUT.format(line)
                 self._put(f"{line}\n")
-        self._speak_for("")
 
     def clear(self) -> None:
         """Remove the status line."""
@@ -115,8 +106,9 @@ class Terminal(View):
         nothing where nothing runs."""
         busy = []
         for number, (words, since) in sorted(self._doing.items()):
-            lasted = text.duration(time.monotonic() - since, short=True)
-            busy.append(f"{self._tasks.get(number, '')} {words} {lasted}".strip())
+            if words:
+                lasted = text.duration(time.monotonic() - since, short=True)
+                busy.append(f"{self._tasks.get(number, '')} {words} {lasted}".strip())
         if not busy:
             return ""
         return _CUT.format(f"{self.sums()} | {', '.join(busy)}".strip(" |"))

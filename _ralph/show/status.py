@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,15 +14,14 @@ from typing import NamedTuple
 from click import style
 
 from _ralph import text
-from _ralph.errors import BadInput, Exit
-from _ralph.model import Json, Paths, Plan, Task
-from _ralph.state import layout, limits, prd
+from _ralph.errors import Exit
+from _ralph.model import Paths, Plan, Task
+from _ralph.state import layout, prd
 from _ralph.state.history import History
-from _ralph.state.records import AttemptBegan, Failure, Stopped
+from _ralph.state.limits import Usage
+from _ralph.state.records import Failure, Stopped
 from _ralph.state.summary import (
     Running,
-    Summary,
-    TaskFacts,
     Worker,
     command_line,
     limits_words,
@@ -32,8 +29,6 @@ from _ralph.state.summary import (
     summarize,
 )
 
-WEAK = "weak: nothing that was red turned green for it, or some tests did not run"
-FINAL_CHECK_DUE = "final check due: the next run begins by checking all passes again"
 _COLORS = {
     "passed": "green",
     "failed": "yellow",
@@ -41,12 +36,6 @@ _COLORS = {
     "running": "cyan",
     "next": "cyan",
 }
-_WIDTH = 120
-"""Columns where there is no terminal, and the fewest of one."""
-_USD = 20.0
-"""Dollars for a night, where nobody has said how many."""
-_STATE = len("running")
-_LEAST = 60
 
 
 class Status(NamedTuple):
@@ -56,16 +45,14 @@ class Status(NamedTuple):
     history: History
     prd: Path = Path("prd.json")  # as it was given
     running: Running | None = None  # the loop at work
-    places: Path | None = None  # the folder in which agents and checks work
+    places: Path = Path()  # the folder in which agents and checks work
     to_land: bool = False  # the plan is done, and HEAD lacks its work
 
 
 def read(prd_path: Path) -> Status:
     """The state of a plan: nothing is written, no lock is taken. BadInput if it cannot
     be read."""
-    paths = layout.locate(prd_path)
-    plan = prd.load(paths.prd)
-    history = layout.history_of(paths, plan)
+    paths, plan, history = layout.read_state(prd_path)
     to_land = False
     if history.branch and all(task.passed for task in plan.tasks):
         from _ralph.git.branch import Branch  # 10 ms, and only when all is done
@@ -77,115 +64,95 @@ def read(prd_path: Path) -> Status:
         history,
         prd=prd_path,
         running=_running(paths, history),
-        places=paths.places if paths.places.is_dir() else None,
+        places=paths.places,
         to_land=to_land,
     )
 
 
 def _running(paths: Paths, history: History) -> Running | None:
-    """The loop at work on a plan, if there is one."""
+    """The loop at work on a plan, if there is one, and what it does where."""
     loop = layout.loop_at_work(paths)
     if loop is None:
         return None
-    starts = sorted(history.open_starts.values(), key=lambda start: start.worker)
+    workers = []
+    for start in history.open_starts.values():
+        worker = Worker(
+            worker=start.worker or 1,
+            task=start.task,
+            attempt=start.attempt or 1,
+            agent=start.command,
+            since=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start.time)),
+            seconds=round(max(time.time() - start.time, 0.0), 1),
+            workspace=str(paths.workspace(start.worker or 1)),
+        )
+        workers.append(worker)
     return Running(
         pid=loop.pid,
         since=loop.since,
         stopping=layout.stop_is_asked(paths, loop.run_id),
         rechecking=len(paths.rooms) > 1,
-        workers=[_worker(paths, start) for start in starts],
-    )
-
-
-def _worker(paths: Paths, start: AttemptBegan) -> Worker:
-    """What a loop does now, since when, and where."""
-    number = start.worker or 1
-    return Worker(
-        worker=number,
-        task=start.task,
-        attempt=start.attempt or 1,
-        agent=start.command,
-        since=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start.time)),
-        seconds=round(max(time.time() - start.time, 0.0), 1),
-        workspace=str(paths.workspace(number)),
+        workers=workers,
     )
 
 
 def show(status: Status, form: str) -> str:
-    """The state as `text`, `md` or `json`; color and width are those of the
-    terminal."""
+    """The state as `text`, `md` or `json`. Text is in color, which `click.echo` takes
+    out where there is no terminal."""
     if form == "json":
-        return json.dumps(as_object(status))
-    terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    color = terminal and not os.environ.get("NO_COLOR")
-    width = _WIDTH
-    if sys.stdout.isatty():
-        import shutil  # 5 ms, and only there
-
-        width = shutil.get_terminal_size().columns
+        known = summarize(status.plan, status.history, running=status.running)
+        return json.dumps(known.as_object())
     if form == "md":
-        return text.fenced("\n".join(lines(status, _WIDTH, color=False)), "text")
-    return "\n".join(lines(status, width, color))
-
-
-def as_object(status: Status) -> Json:
-    """What `--json` prints."""
-    return _summary(status).as_object()
-
-
-def _summary(status: Status) -> Summary:
-    return summarize(status.plan, status.history, running=status.running)
+        return text.fenced("\n".join(lines(status)), "text")
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return "\n".join(lines(status, color=not plain))
 
 
 # ---------------------------------------------------------------- the text
 
 
-def lines(status: Status, width: int, color: bool) -> list[str]:
-    """The tasks, a line each in `width` columns, and below one what a person should
-    know of it; then how many passed, and what is going on."""
-    known = _summary(status)
-    rows = _rows(known)
-    width = max(width, _LEAST)
-    upcoming = "" if known.running else known.next
-    id_width = min(max((len(row.id) for row in rows), default=0), width // 3)
-    spent_width = max((len(row.spent) for row in rows), default=0)
-    printed = []
-    for row in rows:
-        columns = f"  {text.one_line(row.id, id_width):{id_width}}  "
-        if spent_width:
-            columns += f"{row.spent:>{spent_width}}  "
-        title = f"({row.remark}) {row.title}" if row.remark else row.title
-        title = text.one_line(title, width - _STATE - len(columns))
-        state = "next" if row.task.id == upcoming else row.state
-        word = f"{state:{_STATE}}"
-        if color:
-            word = style(word, fg=_COLORS.get(state))
-        printed.append(word + columns + title)
-        below = list(row.warnings)
-        if row.known.last and row.state not in ("passed", "running"):
-            below += _end_of(row.known.last.failure)
-        printed += [" " * (_STATE + 2) + line for line in below]
-    sentences = [_count(status.plan, known, rows), *_sentences(status, known)]
-    return [*printed, "", *(text.one_line(words, 1000) for words in sentences)]
-
-
-def _rows(known: Summary) -> list[TaskFacts]:
-    """The tasks; one that a loop has is `running`, with what is done there."""
+def lines(status: Status, color: bool = False) -> list[str]:
+    """The tasks, a line each, and below one what a person should know of it; then how
+    many passed, and what is going on."""
+    known = summarize(status.plan, status.history, running=status.running)
     workers = {}
     if known.running:
         workers = {worker.task: worker for worker in known.running.workers}
-    rows = []
+    id_width = max((len(facts.id) for facts in known.tasks), default=0)
+    spent_width = max((len(facts.spent) for facts in known.tasks), default=0)
+    printed = []
+    states: Counter[str] = Counter()
     for facts in known.tasks:
+        state = facts.state
+        remark = facts.remark
+        below = facts.warnings
         if worker := workers.get(facts.task.id):
+            state = "running"
             lasted = text.duration(worker.seconds, short=True)
-            where = text.one_line(f"{Path(worker.workspace).name}: {worker.agent}")
-            facts = facts._replace(
-                state="running",
-                remark=f"attempt {worker.attempt}, {lasted}",
-                warnings=[where, *facts.warnings],
-            )
-        rows.append(facts)
-    return rows
+            remark = f"attempt {worker.attempt}, {lasted}"
+            below = [f"{Path(worker.workspace).name}: {worker.agent}", *below]
+        elif facts.known.last and not facts.task.passed:
+            below = [*below, *_end_of(facts.known.last.failure)]
+        states[state] += 1
+        if facts.task.id == known.next and not known.running:
+            state = "next"
+        word = f"{state:7}"
+        if color:
+            word = style(word, fg=_COLORS.get(state))
+        columns = f"{word}  {facts.id:{id_width}}  "
+        if spent_width:
+            columns += f"{facts.spent:>{spent_width}}  "
+        title = f"({remark}) {facts.title}" if remark else facts.title
+        printed.append(columns + text.one_line(title, 80))
+        printed += [f"{'':9}{text.one_line(line, 300)}" for line in below]
+    # `shop: 55 of 100 passed, 2 failed, 43 waiting; 60 iterations, $20.30`
+    words = f"{status.plan.project}: {known.passed} of {len(known.tasks)} passed"
+    del states["passed"]
+    for state, number in states.items():
+        words += f", {number} {state}"
+    if known.iterations:
+        words += f"; {text.count(known.iterations, 'iteration')}, {spent(known.spent)}"
+    sentences = [words, *_sentences(status, known.usage)]
+    return [*printed, "", *(text.one_line(words, 1000) for words in sentences)]
 
 
 def _end_of(failure: Failure) -> list[str]:
@@ -201,43 +168,21 @@ def last_lines(printed: str) -> list[str]:
     return [f"| {text.one_line(line)}" for line in lines]
 
 
-def _count(plan: Plan, known: Summary, rows: list[TaskFacts]) -> str:
-    """`shop: 55 of 100 passed (3 weak), 1 running, 2 failed, 42 waiting; 60 iterations,
-    5 h 2 min, $20.30`."""
-    words = f"{plan.project}: {known.passed} of {len(rows)} passed"
-    if weak := sum(row.weak for row in rows):
-        words += f" ({weak} weak)"
-    states = Counter(row.state for row in rows)
-    for state in ("running", "failed", "blocked", "waiting", "open"):
-        if states[state]:
-            words += f", {states[state]} {state}"
-    if known.iterations:
-        words += f"; {text.count(known.iterations, 'iteration')}, {spent(known.spent)}"
-    return words
-
-
-def _sentences(status: Status, known: Summary) -> Iterator[str]:
-    """What runs or how the last run ended, what is used of the limits, whether a final
-    check is due, where passes are, and what to do next."""
-    if any(row.weak for row in known.tasks):
-        yield WEAK
+def _sentences(status: Status, usage: Usage) -> Iterator[str]:
+    """What runs or how the last run ended, what is used of the limits, where passes
+    are, and what to do next."""
+    history = status.history
     yield ending(status)
-    last, recheck = status.history.stopped, status.history.recheck
-    if last and last.stop == "red-checks" and recheck and "" in recheck.failures:
-        yield from _end_of(recheck.failures[""])
-    usage = known.usage
-    if not status.history.run:
+    if history.stopped and history.stopped.stop == "red-checks" and history.recheck:
+        yield from _end_of(history.recheck.failures.get("", Failure()))
+    if not history.run:
         usage = replace(usage, run={})
     if limited := limits_words(usage, "this run"):
         yield limited
-    if known.final_check_due:
-        yield FINAL_CHECK_DUE
-    if known.branch:
-        where = f"passes are committed on branch {known.branch}"
-        if status.places:
-            where += f"; agents and checks work in {status.places}"
-        yield where
-    if steps := next_steps(status, status.history.stopped):
+    if history.branch:
+        where = f"passes are committed on branch {history.branch}"
+        yield f"{where}; agents and checks work in {status.places}"
+    if steps := next_steps(status, history.stopped):
         yield f"next: {'; '.join(steps)}"
 
 
@@ -260,9 +205,8 @@ def ending(status: Status) -> str:
     waited = history.this_run.waited
     now = time.time()
     if waited.until > now:
-        who = text.one_line(waited.command, 40) or "the agent"
         until = text.clock(waited.until, now)
-        words += f"; {who} waits until {until} for its provider's limit"
+        words += f"; {waited.command} waits until {until} for its provider's limit"
     return words
 
 
@@ -274,69 +218,42 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     the first rule that fits. None where nothing is to be done."""
     plan = status.plan
     path = status.prd
-    again = run_command(plan, path, status.history.limits.get("usd", _USD))
+    history = status.history
+    stop = stopped or Stopped()
+    again = command_line("run", path)
     blocked = [task for task in plan.tasks if task.is_blocked]
+    aside = [task.id for task in plan.tasks if task.key in history.this_run.set_aside]
     # a run goes on by itself
     if status.running:
         return _unblock(status, blocked)
     # what no task can go on without comes first
     if wrong := prd.misspelt(plan):
         return [*wrong, again]
-    if stopped and stopped.stop == "red-checks":
-        return [*(_mend(status) or ["mend what is red"]), again]
-    if stopped and stopped.stop == "budget":
+    if stop.stop == "budget":
         return [f"raise `budget` in {path}", again]
-    if stopped and stopped.exit == Exit.AGENT:
-        if status.history.this_run.denied:
-            return [f"{again} --full-permissions"]
+    if stop.exit == Exit.AGENT and history.this_run.denied:
+        return [f"{again} --full-permissions"]
+    if stop.exit == Exit.AGENT:
         return ["fix it", command_line("doctor", path, ["--probe"]), again]
-    # tasks that need a person
-    if blocked:
-        return [*_mend(status), *_unblock(status, blocked), again]
-    if aside := status.history.this_run.set_aside:
-        names = [task.id for task in plan.tasks if task.key in aside]
-        return [f"mend what set {text.few(names)} aside", again]
-    # tasks that nothing proves
+    # then what needs a person
+    if stop.stop == "red-checks" or blocked:
+        steps = [*_mend(status), *_unblock(status, blocked)]
+        return [*(steps or ["mend what is red"]), again]
+    if aside:
+        return [f"mend what set {text.few(aside)} aside", again]
     if unproved := prd.unproved(plan):
         check = command_line("run", path, ["--check"])
-        return [
-            f"nothing proves {text.few(unproved)}; name a check: "
-            f"{check} 'YOUR TEST COMMAND'"
-        ]
-    # all is done
-    if all(task.passed for task in plan.tasks):
-        if not status.to_land:
-            return []
+        add = f"name a check: {check} 'YOUR TEST COMMAND'"
+        return [f"nothing proves {text.few(unproved)}; {add}"]
+    if not all(task.passed for task in plan.tasks):
+        return [again]
+    if status.to_land:
         return [command_line("report", path), command_line("land", path)]
-    return [again]
-
-
-def run_command(plan: Plan, path: Path, usd: float = _USD) -> str:
-    """The command that runs a plan; with a limit of so many dollars where an API key
-    pays for its agent, and the plan has none."""
-    command = command_line("run", path)
-    if not any(name.endswith(("_API_KEY", "_AUTH_TOKEN")) for name in os.environ):
-        return command
-    from _ralph.agents import registry  # 10 ms, and only where there is a key
-
-    with contextlib.suppress(BadInput):
-        allowed = limits.resolve(plan.settings, {})
-        if allowed.in_dollars or allowed.in_tokens:
-            return command
-        name = [*prd.commands(plan.settings.get("agent")), "claude"][0]
-        clis = registry.with_own(plan.settings.get("agents", {}))
-        agent = registry.find_agent(name, clis, "edit")
-        key, _ = registry.credentials(agent, os.environ)
-        if key and "dollars" in agent.cli.reports:
-            return f"{command} --max-usd {usd:g}"
-    return command
+    return []
 
 
 def _mend(status: Status) -> list[str]:
-    """How to go on where checks of the plan are red: where each stands, and a task of
-    its own for it."""
-    from _ralph.checks.guard import where_in  # only then
-
+    """How to go on where checks of the plan are red: a task of its own for each."""
     recheck = status.history.recheck
     red = recheck.red if recheck else []
     steps = []
@@ -344,19 +261,19 @@ def _mend(status: Status) -> list[str]:
         if any(line.startswith(f"{check.name} ") for line in red):
             words = [f"Mend {check.name}", "--check", check.command]
             add = command_line("add", status.prd, words)
-            where = where_in(status.plan, check)
-            steps.append(f"mend {check.name} ({where}), or let a task do it: {add}")
+            steps.append(f"mend {check.name}, or let a task do it: {add}")
     return steps
 
 
 def _unblock(status: Status, blocked: list[Task]) -> list[str]:
     """How to open blocked tasks: one that asks something first."""
-    if not blocked:
-        return []
     for task in blocked:
         if status.history.of(task).question:
-            retry = command_line("retry", status.prd, [task.id])
-            return [f"{retry} --answer '...'"]
+            return [command_line("retry", status.prd, [task.id]) + " --answer '...'"]
     names = [task.id for task in blocked]
-    retry = command_line("retry", status.prd, names)
-    return [f"fix what blocks {text.few(names)}", retry]
+    if not names:
+        return []
+    return [
+        f"fix what blocks {text.few(names)}",
+        command_line("retry", status.prd, names),
+    ]

@@ -85,7 +85,7 @@ NIGHT = f"""
 GOLDEN = """\
 p
 2 of 6 passed in 4 iterations; agents and checks took 0.1 s, $1.25
-Branch ralph/p. The last run ended on Sat 21 Nov, 22:30: limit reached: 4 iterations
+Branch ralph/p; the last run stopped at 2026-11-21 22:30: limit reached: 4 iterations
 Needs you
 T2: task 2
 it asks: Which price table?
@@ -135,8 +135,9 @@ Noticed
 it started clean; earlier work is parked at refs/ralph/parked/c0ffee/0003-T2-before (iteration 3, T2)
 Denied by the agent's own permissions
 Bash: npm test (iteration 4, T4)
-Learned, and not in AGENTS.md
-migrations run by hand
+Learned
+- the tests need a locale
+- migrations run by hand
 Iterations: 4
 No. | Ended | Task | Agent | Verdict | Took | Cost | Why |
 4 | Sat 21 Nov, 22:30 | T4 | speaker | failed | 0.1 s | $0.50 | own failed with exit 1 (0.1 s) |
@@ -161,7 +162,6 @@ def one_night(tmp_path_factory: pytest.TempPathFactory) -> Repo:
     plan(made, *tasks, limits={"attempts": 2}, protect=["locked.txt"])
     made.write("locked.txt", "theirs\n")
     made.write("test_prices.py", "assert 1\n")
-    made.write("AGENTS.md", "- the tests need a locale\n")
     made.commit("plan")
     speaker(made, NIGHT)
     made.env["PATH"] = f"{made.outside}:{made.env['PATH']}"
@@ -185,6 +185,7 @@ def alike(words: str, repo: Repo) -> str:
     words = words.replace(str(repo.path), "~")
     words = re.sub(r"(log/\d+-T\d)\S*", r"\1.log", words)
     words = re.sub(r"\w{3} \d\d \w{3}, \d\d:\d\d", "Sat 21 Nov, 22:30", words)
+    words = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "2026-11-21 22:30", words)
     words = re.sub(r"\b\d+\.\d s", "0.1 s", words)
     return re.sub(r"\b[0-9a-f]{7,40}\b", "c0ffee", words)
 

@@ -23,7 +23,6 @@ from _ralph.state.summary import Running
 from tests.conftest import Repo
 from tests.state.test_log import replay
 
-ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 AT = 1795291832.0
 PLACES = Path("/s/shop-1")
 Records = list[dict[str, Any]]
@@ -85,7 +84,6 @@ def shop(folder: Path) -> Status:
 
 @pytest.fixture(autouse=True)
 def utc(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
 
@@ -94,7 +92,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 TEXT = """\
 passed   US-001         5 min 12 s, $0.42  Add a price to every product
-passed   US-002         5 min 12 s, $0.42  (weak, beside red: lint) Show the price on the product...
+passed   US-002         5 min 12 s, $0.42  (weak, beside red: lint) Show the price on the product page, in the currency ...
 next     US-003        10 min 24 s, $0.84  Add a price filter
          failed 2 of 3: npm test failed with exit 1 (11.0 s)
          its agent was denied: npm ci
@@ -114,17 +112,15 @@ blocked  US-005  5 min 12 s, 20.3k tokens  価格の一覧を書き出す
          it asks: Which format?
 open     US-006                            Remove the old price list
 
-shop: 2 of 6 passed (1 weak), 1 failed, 1 blocked, 1 waiting, 1 open; 5 iterations, 26 min 0 s, $1.68
-weak: nothing that was red turned green for it, or some tests did not run
+shop: 2 of 6 passed, 1 failed, 1 waiting, 1 blocked, 1 open; 5 iterations, 26 min 0 s, $1.68
 the last run stopped at 2026-11-21 20:10: limit reached: 5 iterations
-final check due: the next run begins by checking all passes again
 passes are committed on branch ralph/shop; agents and checks work in /s/shop-1
 next: ralph retry US-005 --answer '...'; ralph run"""
 
 
 def test_the_text(tmp_path: Path) -> None:
     shown = shop(tmp_path)
-    assert "\n".join(status.lines(shown, 100, color=False)) == TEXT
+    assert "\n".join(status.lines(shown)) == TEXT
 
 
 def test_markdown_is_the_text_in_a_fence(tmp_path: Path) -> None:
@@ -132,7 +128,7 @@ def test_markdown_is_the_text_in_a_fence(tmp_path: Path) -> None:
     shown = make(tmp_path, tasks, [], project="```` a")
     fence, *inside, end = status.show(shown, "md").split("\n")
     assert (fence, end) == ("`````text", "`````")
-    assert inside == status.lines(shown, 120, color=False)
+    assert inside == status.lines(shown)
 
 
 HOSTILE = ["価格" * 60, "\x1b[2J\x1b[31mred\x07\x00\u202e", "a\nb\r\nc\td \ud800 half"]
@@ -147,11 +143,10 @@ def test_no_text_breaks_a_row_or_moves_a_column(tmp_path: Path, words: str) -> N
     asks = {"blocked on": words}
     records = worked(f"B{words}", 1, "failed", handoff=asks, denials=[words])
     shown = make(tmp_path, tasks, records, project=f"p{words}")
-    printed = status.lines(shown, 60, color=False)
+    printed = status.lines(shown)
     assert all(text.clean(line) == line and "\n" not in line for line in printed)
     rows = [line for line in printed[: printed.index("")] if not line.startswith(" ")]
     assert [row[:9] for row in rows] == ["blocked  ", "waiting  "]
-    assert max(map(len, rows)) <= 60
 
 
 def on_a_terminal(repo: Repo, **env: str) -> str:
@@ -168,15 +163,12 @@ def on_a_terminal(repo: Repo, **env: str) -> str:
     return printed
 
 
-def test_color_and_width_are_those_of_a_terminal_that_wants_it(repo: Repo) -> None:
-    repo.plan({"passes": True}, {"title": "t" * 200}, checks=["true"])
-    assert on_a_terminal(repo, COLUMNS="80").startswith("\x1b[32mpassed")
-    assert not ESCAPE.search(on_a_terminal(repo, TERM="dumb"))
-    narrow = on_a_terminal(repo, NO_COLOR="1", COLUMNS="60")
-    assert max(map(len, narrow.splitlines())) == 60
-    piped = repo.ralph("status").stdout
-    assert not ESCAPE.search(narrow + piped)
-    assert max(map(len, piped.splitlines())) == 120
+def test_only_a_terminal_that_wants_colors_gets_them(repo: Repo) -> None:
+    repo.plan({"passes": True}, checks=["true"])
+    assert on_a_terminal(repo).startswith("\x1b[32mpassed")
+    assert "\x1b" not in on_a_terminal(repo, TERM="dumb")
+    assert "\x1b" not in on_a_terminal(repo, NO_COLOR="1")
+    assert "\x1b" not in repo.ralph("status").stdout
 
 
 CUT_OFF = "the last run was cut off; the next one goes on from there"
@@ -219,7 +211,7 @@ def asks(task: str) -> Records:
     # what no task can go on without comes before those that are blocked
     ("obo", [stopped("budget", 4)], "raise `budget` in prd.json; ralph run"),
     ("obo", [stopped("unavailable", 5)], "fix it; ralph doctor --probe; ralph run"),
-    ("ooo", [{"event": "recheck", "red": ["lint failed with exit 1"]}, stopped("red-checks", 4)], "mend lint (prd.json, line 1), or let a task do it: ralph add 'Mend lint' --check 'npm run lint'; ralph run"),
+    ("ooo", [{"event": "recheck", "red": ["lint failed with exit 1"]}, stopped("red-checks", 4)], "mend lint, or let a task do it: ralph add 'Mend lint' --check 'npm run lint'; ralph run"),
 ])  # fmt: skip
 def test_what_to_do_next(
     tmp_path: Path, states: str, records: Records, wanted: str
@@ -252,15 +244,12 @@ def three(folder: Path, states: str, records: Records) -> Status:
     return make(folder, tasks, records, checks=checks)._replace(to_land=True)
 
 
-def test_the_next_run_names_the_plan_and_a_limit_where_a_key_pays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown = three(tmp_path, "obo", asks("B"))
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
-    assert status.next_steps(shown, None)[-1] == "ralph run --max-usd 20"
-    named = status.next_steps(shown._replace(prd=Path("my plan.json")), None)
-    assert named[0] == "ralph retry --prd 'my plan.json' B --answer '...'"
-    assert named[1] == "ralph run --prd 'my plan.json' --max-usd 20"
+def test_what_to_do_next_names_the_plan(tmp_path: Path) -> None:
+    shown = three(tmp_path, "obo", asks("B"))._replace(prd=Path("my plan.json"))
+    assert status.next_steps(shown, None) == [
+        "ralph retry --prd 'my plan.json' B --answer '...'",
+        "ralph run --prd 'my plan.json'",
+    ]
 
 
 # ---------------------------------------------------------------- the object
@@ -308,13 +297,13 @@ def test_what_is_used_of_each_limit(tmp_path: Path) -> None:
     told = make(tmp_path, tasks, LIMITED, **tops)
     plan = "the plan: at least $3.20 of $100.00, 40628 of 1000000 tokens"
     of_run = "this run: at least $3.20 of $20.00, 40628 of 50000 tokens, 2 of 50 iterations, 2 min 0 s of 1 h 30 min"
-    printed = status.lines(told, 300, color=False)
+    printed = status.lines(told)
     assert f"{of_run}; {plan}" in printed
     assert printed[0] == "next     A  10 min 24 s, at least $3.20  a"
-    used = status.as_object(told)["limits"]
+    used = json.loads(status.show(told, "json"))["limits"]
     assert used["run"]["usd"] == {"used": 3.2, "limit": 20, "at_least": True}
     ended = make(tmp_path, tasks, [*LIMITED, {"event": "stop"}], **tops)
-    assert plan in status.lines(ended, 300, color=False)
+    assert plan in status.lines(ended)
 
 
 WAITS = """
@@ -419,4 +408,4 @@ def test_what_is_red_in_the_end_is_shown_with_its_last_lines(repo: Repo) -> None
     lines = "".join(f"| {number}\n" for number in range(5, 13))
     red = "not all checks are green: lint failed with exit 1 (0.0 s)"
     assert f"{red}\n{lines}all: " in shown
-    assert "next: mend lint (prd.json, line " in shown
+    assert "next: mend lint, or " in shown
