@@ -22,7 +22,7 @@ import pyte
 import pytest
 
 from _ralph.show.live import send
-from tests.conftest import Repo, sample, within
+from tests.conftest import Repo, within
 from tests.scripts import plan, speaker
 
 TEXTS = [
@@ -116,10 +116,12 @@ def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
     check = {"checks": ["test -f T1.txt"]}
     plan(repo, check, {**check, "dependsOn": ["T1"]})
     wait = "while not (OUT / 'go').exists(): time.sleep(0.05)"
-    seen = Terminal(repo, "--agent", talker(repo, wait), "--once", columns=80)
-    seen.read(lambda: seen.status.endswith("| T1 attempt 1 of 3 2 s"))
-    line = r"0 of 2 passed \| \d s, limit \d\d:\d\d \| T1 attempt 1 of 3 2 s"
-    assert re.fullmatch(line, seen.status), seen.status
+    words = ["--agent", talker(repo, wait), "--once", "--max-usd", "5"]
+    seen = Terminal(repo, *words, columns=80)
+    sums = r"0 of 2 passed \| \$0\.00 of \$5\.00 \| \d+ s, limit \d\d:\d\d"
+    line = re.compile(rf"{sums} \| T1 attempt 1 of 3 [1-9]\d* s")
+    seen.read(lambda: line.fullmatch(seen.status) is not None)
+    assert line.fullmatch(seen.status), seen.status
     lines = seen.lines()
     assert sum("0 of 2 passed" in line for line in lines) == 1
     assert "  | I look around first." in lines
@@ -133,46 +135,39 @@ def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
     assert ", limit" not in shown
 
 
-@pytest.mark.parametrize("columns", sample([30, 200], 2))
-def test_every_line_that_an_agent_can_lengthen_takes_one_row(
-    repo: Repo, columns: int
-) -> None:
+def test_every_line_that_an_agent_can_lengthen_takes_one_row(repo: Repo) -> None:
     plan(repo, {"id": "日本語の長い説明がここに入ります", "checks": ["true"]})
     wait = "while not (OUT / 'go').exists(): time.sleep(0.05)"
-    seen = Terminal(repo, "--agent", talker(repo, wait), columns=columns)
+    seen = Terminal(repo, "--agent", talker(repo, wait), columns=30)
     seen.read(lambda: "  $ Bash pytest 4" in seen.lines())
     before = seen.lines()
     redrawn = seen.bytes.count(b"\r")
-    seen.read(lambda: seen.bytes.count(b"\r") > redrawn + 2)
+    seen.read(lambda: seen.bytes.count(b"\r") > redrawn + 1)
     assert seen.lines()[: len(before) - 1] == before[:-1]
     repo.write("../go", "")
     assert seen.finish() == 0
     said = [line for line in seen.lines() if line.startswith(("  | ", "  $ "))]
     assert len(said) == 12  # two of them of three lines: the others are cut
-    assert f"  | {'x' * (columns - 5)}" in said  # the last column stays blank
+    assert f"  | {'x' * 25}" in said  # the last column stays blank
 
 
 def test_with_several_workers_each_line_names_its_task(repo: Repo) -> None:
-    own = [{"checks": [f"sleep 0.3; test -f T{n}.txt"]} for n in (1, 2, 3, 4)]
+    own = [{"checks": [f"test -f T{n}.txt"]} for n in (1, 2, 3, 4)]
     plan(repo, *own, checks=["true"])
-    agent, go = waiter(repo), repo.outside / "go"
-    go.touch()  # else nobody knows what an attempt costs
-    assert repo.run(agent, "--once", "--task", "T4")[0] == 0
-    go.unlink()
-    words = ["--jobs", "3", "--max-usd", "5", "--agent", agent]
+    words = ["--jobs", "3", "--agent", waiter(repo)]
     seen = Terminal(repo, *words, columns=160)
     said = {"  | T1: hm", "  | T2: hm", "  | T3: hm"}
     seen.read(
         lambda: seen.status.count("attempt 1 of 3") == 3 and said <= set(seen.lines())
     )
-    sums = r"1 of 4 passed \| \$0\.00 of \$5\.00 \| \d+ s, limit \d\d:\d\d"
     tasks = ", ".join([r"T[123] attempt 1 of 3 \d+ s"] * 3)
-    assert re.fullmatch(rf"{sums} \| {tasks}", seen.status), seen.status
+    line = rf"0 of 4 passed \| \d+ s, limit \d\d:\d\d \| {tasks}"
+    assert re.fullmatch(line, seen.status), seen.status
     assert said <= set(seen.lines())
     assert repo.ralph("stop").returncode == 0
-    seen.read(lambda: seen.status.startswith("stopping | 1 of 4 passed"), timeout=5)
-    assert seen.status.startswith("stopping | 1 of 4 passed")
-    go.touch()
+    seen.read(lambda: seen.status.startswith("stopping | 0 of 4 passed"), timeout=5)
+    assert seen.status.startswith("stopping | 0 of 4 passed")
+    repo.write("../go", "")
     assert seen.finish() == 3
     lines = "\n".join(seen.lines())
     assert re.search(r"\d   T2: check true: passed", lines)
