@@ -221,7 +221,6 @@ def reason_to_block(
     verdict: Verdict,
     reason: str,
     *,
-    never: str = "",
     spent: str = "",
     interruptions: int = 0,
     asks: str = "",
@@ -231,15 +230,12 @@ def reason_to_block(
 ) -> str:
     """Why an attempt with this verdict and reason blocks its task, or nothing.
 
-    `never` is why no work of any agent could pass. `spent` is the task's own limit that
-    is reached, as `limits.spent_by` says. `interruptions` counts them in a row, with
-    this one; 0, where a person stopped it or its agent had not started. `asks` is a
-    question that it asked in the attempt before, too. `no_op_before` says that the
-    attempt before was one. `attempts` are those that counted since it was opened, with
+    `spent` is the task's own limit that is reached, as `limits.spent_by` says.
+    `interruptions` counts them in a row, with this one; 0, where a person stopped it or
+    its agent had not started. `asks` is a question that it asked in the attempt before,
+    too. `no_op_before` says that the attempt before was one. `attempts` are those that counted since it was opened, with
     this one, of at `most`.
     """
-    if never:
-        return never
     why = ""
     if verdict is not Verdict.PASSED and spent:
         why = f"{spent}, the last attempt: {verdict}: {reason}"

@@ -130,6 +130,8 @@ def why_blocked(
     examined: Examined, history: TaskHistory, allowed: int, by_person: bool
 ) -> str:
     """Why an attempt blocks its task, or nothing."""
+    if examined.result.never:  # no work of any agent could pass
+        return examined.result.never
     begun = examined.begun
     decision = examined.decision
     taken = deepcopy(history.since)
@@ -143,7 +145,6 @@ def why_blocked(
     return reason_to_block(
         decision.verdict,
         decision.reason,
-        never=examined.result.never,
         spent=own_limit,
         interruptions=interruptions,
         asks=question if question and history.question == question else "",

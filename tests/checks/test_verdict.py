@@ -368,7 +368,6 @@ failed      |                          |
 failed      | attempts=3               | 3 failed attempts, the last: red
 timed-out   | attempts=1 most=1        | 1 failed attempt, the last: red
 passed      | attempts=3 spent=limit   |
-passed      | never=refused            | refused
 failed      | spent=limit              | limit, the last attempt: failed: red
 limited     | spent=limit              | limit, the last attempt: limited: red
 limited     | attempts=3               |
