@@ -111,13 +111,20 @@ def leads_nowhere(checkout: Checkout, changed: Changed, work: Changed) -> list[s
 
 
 def _leads_out(root: Path, name: str) -> bool:
+    """Whether a link is absolute or leads out of `root`, if only to come back: into the
+    very checkout that it was made in."""
     link = root / name
     try:
-        if os.path.isabs(os.readlink(link)):
-            return True
+        target = Path(os.readlink(link))
     except OSError:
         return False
-    return not Path(os.path.realpath(link)).is_relative_to(root)
+    depth = name.count("/")
+    for part in target.parts:
+        depth += -1 if part == ".." else 1
+        if depth < 0:
+            return True
+    is_inside = Path(os.path.realpath(link)).is_relative_to(root)
+    return target.is_absolute() or not is_inside
 
 
 def ignored_since(checkout: Checkout, moment: float) -> list[str]:

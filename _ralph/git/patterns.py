@@ -52,8 +52,10 @@ def matching(patterns: Iterable[str], names: Iterable[str]) -> set[str]:
 
 
 def plain_names(patterns: Iterable[str]) -> set[str]:
-    """Those patterns that are plain file names: no new file may have one."""
-    return {pattern for pattern in patterns if not set(pattern) & set("*?[\\/")}
+    """Those patterns that are a plain file name (`conftest.py`) or how one begins
+    (`.mocharc.*`): no new file may have it."""
+    plain = re.compile(r"[^*?\[\\/]+\*?")
+    return {pattern for pattern in patterns if plain.fullmatch(pattern)}
 
 
 def uncovered_tests(patterns: Iterable[str], names: Iterable[str]) -> list[str]:

@@ -207,14 +207,14 @@ def restore(
     kept = patterns.matching(protect, names.values())
     kept -= patterns.matching(map(patterns.folded, allow), names.values())
     kept |= {*state}
-    plain = patterns.plain_names(protect)
+    named = patterns.matching(patterns.plain_names(protect), names.values())
     paths = {pattern.strip("/") for pattern in (*protect, *state)}
     restored, new = {}, []
     for name in sorted(changed):
         known, was = names[name], changed[name][0]
         if known not in kept:
             continue
-        is_named = known in paths or known.split("/")[-1] in plain
+        is_named = known in paths or known in named
         if was.exists or is_named:
             restored[name] = was
         else:

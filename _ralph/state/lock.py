@@ -74,6 +74,7 @@ def alone(paths: Paths, what: str) -> Iterator[str]:
         holder = Holder(os.getpid(), run_id, since, what, boot())
         os.ftruncate(fd, 0)
         os.pwrite(fd, codec.dumped(holder), 0)
+        files.fsync(fd)  # or nobody knows after a power cut that there was a run
         try:
             yield run_id
         except RalphError:  # an end like any other

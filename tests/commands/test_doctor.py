@@ -300,7 +300,7 @@ TURNS = {
     "done": ('{"type":"result","is_error":false,"total_cost_usd":0.5}', "ok", "s, $0.50"),
     "limited": ('{"type":"result","is_error":true,"result":"too much","terminal_reason":"api_error"}', "warning", "too much; a run waits"),
     "unavailable": ('{"type":"result","is_error":true,"result":"refused","api_error_status":401}', "error", "refused; log it in as this user"),
-    "mute": ("", "error", "exit 0: no output; log it in"),
+    "mute": ("", "error", "without a final event (exit 0); log it in"),
 }  # fmt: skip
 
 

@@ -102,9 +102,10 @@ def test_a_pattern_that_would_protect_nothing_is_refused(pattern: str) -> None:
     assert REFUSED[pattern] in str(refused.value)
 
 
-def test_only_a_bare_file_name_is_plain() -> None:
-    patterns = ["conftest.py", "/conftest.py", "tests/**", "*.snap", "uv.lock"]
-    assert plain_names(patterns) == {"conftest.py", "uv.lock"}
+def test_only_a_bare_file_name_or_its_beginning_is_plain() -> None:
+    plain = {"conftest.py", "uv.lock", ".mocharc.*"}
+    others = {"/conftest.py", "tests/**", "*.snap", "test_*.py", "*", "a?"}
+    assert plain_names(plain | others) == plain
 
 
 def test_tests_that_no_pattern_covers() -> None:

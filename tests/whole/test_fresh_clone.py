@@ -70,7 +70,7 @@ the agent's .git/info/exclude :: put(".git/info/exclude", "hidden-@\n"); put("hi
 a .pyc without its source :: deeds.leave_a_pyc_without_its_source :: python3 -c 'import m@; assert m@.price == 3' :: not passed
 a .pyc that says it need not be checked :: deeds.leave_a_pyc_that_need_not_be_checked :: python3 -c 'import n@; assert n@.price == 3' :: not passed
 a faked tool where setup made the real one :: put("x@.txt", "bad"); put(".venv/bin/tool", "#!/bin/sh\n", 0o755) :: .venv/bin/tool x@.txt :: not passed
-a faked tool that setup did not make :: put("y@.txt"); put("node_modules/.bin/jest", "#!/bin/sh\n", 0o755) :: PATH=node_modules/.bin:$PATH jest y@.txt :: not passed
+a faked tool that setup did not make :: put("y@.txt"); put("node_modules/.bin/jest", "#!/bin/sh\n", 0o755) :: test -x node_modules/.bin/jest && PATH=node_modules/.bin:$PATH jest y@.txt :: not passed
 a cached test result :: put("bad@.txt", "bad"); put(".cache/ok-bad@.txt") :: sh cached.sh bad@.txt :: not passed
 a folder that is a link to an ignored one :: put("build/src@/f"); sh("rm -r src && ln -s build/src@ src") :: grep -q good src/f :: not passed
 a link to an ignored file :: put("build/l@"); os.symlink("build/l@", "link@") :: grep -q good link@ :: not passed
@@ -217,7 +217,7 @@ OUTSIDE = r"""
 a file elsewhere :: put("OUTSIDE/elsewhere/@"); put("w@") :: grep -q good OUTSIDE/elsewhere/@ :: not passed
 a file in /tmp :: put("/tmp/MARK-@"); put("w@") :: grep -q good /tmp/MARK-@ :: not passed
 a file in /dev/shm :: put("/dev/shm/MARK-@"); put("w@") :: grep -q good /dev/shm/MARK-@ :: not passed
-a shim on PATH :: put("HOME/bin/shim@", "#!/bin/sh\n", 0o755); put("w@") :: PATH=HOME/bin:$PATH shim@ :: not passed
+a shim on PATH :: put("HOME/bin/shim@", "#!/bin/sh\n", 0o755); put("w@") :: test -x HOME/bin/shim@ && PATH=HOME/bin:$PATH shim@ :: not passed
 a cache in ~ :: put("HOME/.cache/@"); put("w@") :: grep -q good HOME/.cache/@ :: not passed
 a file in the folder above :: put("../conftest@.py"); put("w@") :: grep -q good ../conftest@.py :: not passed
 the rooms beside it :: [put(str(place / "build/@")) for place in P("..").iterdir() if place.is_dir()]; put("w@") :: grep -q good build/@ :: not passed

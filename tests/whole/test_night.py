@@ -109,7 +109,8 @@ def test_before_every_ordinary_stop_what_no_longer_holds_is_set_back(
     code, summary, printed = repo.run(agent, *words, first=soon)
     assert (code, summary["stop"]) == (wanted, stop), printed
     assert repo.passed() == ["T2"]
-    assert rechecks(repo)[-1][1:] == (False, ["T1"])
+    # a stuck run may check what is left once more
+    assert (False, ["T1"]) in [check[1:] for check in rechecks(repo)]
     assert "T1 passed at iteration 1, broken since" in printed
     assert repo.records()[-1]["event"] == "stop"
 
