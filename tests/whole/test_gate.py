@@ -436,6 +436,10 @@ def begin(owner: Repo, uv: str | None) -> Callable[[Project], Begun]:
         check = plain(plan["checks"][0]) + project.only
         task = {"id": "T1", "title": "The red test turns green", "checks": [check]}
         plan["userStories"] = [task | {"passes": False}]
+        for number, known in enumerate(plan["checks"]):
+            if isinstance(known, str):  # red as a whole, as doctor then says
+                entry = {"name": known, "run": known, "startsRed": True}
+                plan["checks"][number] = entry
         begun = Begun(owner, project, plan)
         begun.save()
         for line in said.splitlines():
