@@ -136,11 +136,12 @@ def rules_of(rulebook: Path) -> str:
 def compile_prompt(template: Path) -> None:
     """BadInput where a person's prompt template is wrong, cannot be read, or uses what
     no prompt has."""
-    _compile(_source(template), template)
+    _check_source(_source(template), template)
 
 
 @functools.lru_cache
-def _compile(source: str, template: Path) -> None:
+def _check_source(source: str, template: Path) -> None:
+    """The same for its text, once: each attempt asks for it."""
     from jinja2 import meta
 
     with _located(str(template)):

@@ -118,13 +118,14 @@ def _leads_out(root: Path, name: str) -> bool:
         target = Path(os.readlink(link))
     except OSError:
         return False
+    if target.is_absolute():
+        return True
     depth = name.count("/")
     for part in target.parts:
         depth += -1 if part == ".." else 1
         if depth < 0:
             return True
-    is_inside = Path(os.path.realpath(link)).is_relative_to(root)
-    return target.is_absolute() or not is_inside
+    return not Path(os.path.realpath(link)).is_relative_to(root)
 
 
 def ignored_since(checkout: Checkout, moment: float) -> list[str]:
