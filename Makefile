@@ -33,7 +33,7 @@ demo: $(STAMP) ## watch ralph at work, with a scripted agent (15 s)
 	$(BIN)/ralph demo
 
 # Without bytecode every process of pytest compiles and rewrites all tests again.
-test: $(STAMP) ## run the tests; TESTS=tests/git for some (200 s)
+test: $(STAMP) ## run the tests; TESTS=tests/git for some (3 min)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(TESTS)
 
 test-crash: $(STAMP) ## kill -9 at every state-changing call, failing disks, power cuts (20 min; CRASH_STEP=16: some)
