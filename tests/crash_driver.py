@@ -115,7 +115,8 @@ def _wrap(
             if name == "git":
                 return git.Done(128, "", "fatal: cannot write: No space left on device")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        if number == AT and HOW == "half" and half:
+        # Who lives on after half a call would do the whole of it once more.
+        if number == AT and HOW == "half" and half and WHO != "supervisor":
             half(*args, **given)
             _die()
         _inside += 1
