@@ -309,8 +309,6 @@ class AgentResult:
     )
     overage: bool = False  # the provider bills extra usage until then
     denials: list[str] = field(default_factory=list)
-    never: str = ""  # why no attempt can end well
-    notices: list[str] = field(default_factory=list)
     seconds: float = 0.0
     exit: int | None = None
     active: bool = False

@@ -9,6 +9,7 @@ from pathlib import Path
 from string import Template
 
 from _ralph.agents.turn import Turn
+from _ralph.errors import AgentUnavailable
 from _ralph.model import Json
 
 
@@ -23,13 +24,12 @@ class Trust:
 
     `files` carry them. `home` says whether a person trusts a project, given its folder
     and the environment; `words` are added to the command where the agent is to trust
-    some of them in the place that it works in. A line on stderr that has `said` is about trust.
+    some of them in the place that it works in.
     """
 
     files: tuple[str, ...]
     home: Callable[[Path, Mapping[str, str]], bool]
     words: Callable[[Sequence[Path]], list[str]]
-    said: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,6 @@ class Cli:
     """
 
     argv: tuple[str, ...] = ()
-    version: str = ""  # the command that prints it
     prompt: str = "stdin"  # or file
     env: Mapping[str, str] = field(default_factory=dict)  # $NAME is a person's variable
     permissions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -101,18 +100,16 @@ class Agent:
         return self.cli.resume.replace("{session}", shlex.quote(session))
 
     def variables(self, env: Mapping[str, str]) -> dict[str, str]:
-        """The variables that it is given; `$NAME` in one is that of `env`."""
+        """The variables that it is given; `$NAME` in one is that of `env`.
+        AgentUnavailable where that is not set."""
         given = {}
-        for name, value in self.cli.env.items():
-            given[name] = Template(value).safe_substitute(env)
+        try:
+            for name, value in self.cli.env.items():
+                given[name] = Template(value).substitute(env)
+        except KeyError as unset:
+            needs = f"needs {unset.args[0]}, which is not set; export it"
+            raise AgentUnavailable(f"the agent {self.name!r} {needs}") from None
         return given
-
-    def missing(self, env: Mapping[str, str]) -> list[str]:
-        """The variables that its own need, and that `env` does not have."""
-        needed: set[str] = set()
-        for value in self.cli.env.values():
-            needed.update(Template(value).get_identifiers())
-        return sorted(name for name in needed if not env.get(name))
 
     def argv(
         self,

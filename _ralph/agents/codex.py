@@ -89,7 +89,6 @@ CLI = Cli(
     argv=words(
         "codex exec --json --skip-git-repo-check {permissions} {trust} {args} -"
     ),
-    version="codex --version",
     permissions={
         "read": words("--sandbox read-only"),
         "edit": words("--sandbox workspace-write"),
@@ -99,7 +98,6 @@ CLI = Cli(
         files=(".codex/config.toml",),
         home=_is_trusted,
         words=lambda _: ["--trust"],
-        said="Untrusted project-local configuration is disabled",
     ),
     read=read,
     reports=("tokens",),

@@ -149,8 +149,6 @@ def conclude(
     result.text = text.redact(turn.text if agent.streams else process.tail)
     result.session = text.one_line(turn.session, 100) or None
     result.denials = [_line(denied, 200) for denied in turn.denials]
-    result.never = _line(turn.never, 500)
-    result.notices = _notices(agent, stderr)
     result.active = turn.active
     # What it took
     result.usd = turn.usd
@@ -173,15 +171,6 @@ def conclude(
 def _line(words: str, width: int) -> str:
     """Words of strangers on one line, without secrets."""
     return text.one_line(text.redact(words), width)
-
-
-def _notices(agent: Agent, stderr: str) -> list[str]:
-    """What an agent said about trust."""
-    trust = agent.cli.trust
-    if trust is None:
-        return []
-    lines = [line for line in stderr.splitlines() if trust.said in line]
-    return [text.one_line(line, 300) for line in lines[:3]]
 
 
 def _outcome(

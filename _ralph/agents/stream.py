@@ -136,8 +136,7 @@ class Stream:
             return False
         if outcome is Outcome.INTERRUPTED:
             return turn.active or not self.unanswered
-        ended_by_us = bool(turn.never)
-        died = outcome is Outcome.FAILED and (turn.presumed is None or ended_by_us)
+        died = outcome is Outcome.FAILED and turn.presumed is None
         return turn.active and (died or outcome is Outcome.TIMED_OUT)
 
     def unreported(self, outcome: Outcome) -> str:

@@ -4,7 +4,6 @@ read."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,15 +32,11 @@ class Turn:
     overage: bool = False  # its provider bills extra usage
     usd: float | None = None
     tokens: Tokens = field(default_factory=Tokens)
-    asked: Tokens = field(default_factory=Tokens)  # requests that no result has counted
-    # What tells that of the last one, of which `message` is the answer.
-    asking: Callable[[], Usage] = lambda: ([], [], None)
-    message: object = None
+    # What requests took that no result has counted yet, by the id of the answer
+    asked: dict[str, Tokens] = field(default_factory=dict)
     untold: set[str] = field(default_factory=set)  # units that should have been counted
     denials: list[str] = field(default_factory=list)
     background: set[str] = field(default_factory=set)  # its own tasks that still run
-    stop_hooks: int = 0  # how often a Stop hook did not let it end
-    never: str = ""  # why no attempt can end well
     active: bool = False  # it said something, or used a tool
     # Of the event that was read last:
     words: list[tuple[str, str]] = field(default_factory=list)  # `say` or `tool`
@@ -101,13 +96,10 @@ class Turn:
         reason = "not logged in: the provider answered 401 or 403"
         self.cannot_succeed(Outcome.UNAVAILABLE, reason)
 
-    def request(self, message: object, usage: Callable[[], Usage]) -> None:
+    def request(self, message: str, usage: Usage) -> None:
         """Count one request until a result counts it; each part of its answer, a
         `message`, tells it again."""
-        if message != self.message:
-            self.asked.add(tokens(self.asking()))
-            self.message = message
-        self.asking = usage
+        self.asked[message] = tokens(usage)
 
     def count(self, usage: Usage) -> None:
         """Count the tokens of a result, which has all requests before it."""
@@ -117,7 +109,7 @@ class Turn:
         used = tokens(usage)
         self.tokens.add(used)
         if used.total:
-            self.asked, self.asking = Tokens(), lambda: ([], [], None)
+            self.asked = {}
 
     def pay(self, usd: object, total: bool = False) -> None:
         """Count dollars, of all so far with `total`."""
@@ -133,7 +125,7 @@ class Turn:
     def used(self) -> Tokens:
         """The tokens that results have counted, and those of requests since."""
         total = Tokens()
-        for used in (self.tokens, self.asked, tokens(self.asking())):
+        for used in (self.tokens, *self.asked.values()):
             total.add(used)
         return total
 

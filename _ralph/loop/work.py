@@ -109,7 +109,7 @@ def second_snapshot(
     """The second snapshot, and what differs between the two: the work."""
     place = ready.place
     start = ready.start
-    notices = [*begun.notices, *ended.result.notices]
+    notices = [*begun.notices]
     if not place.exists:
         place.open()
         gone = "the workspace was removed or replaced; all work in it is lost"

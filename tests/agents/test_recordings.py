@@ -51,7 +51,7 @@ claude   root_refused              1    unavailable      0     0     0  -       
 claude   sigint                    0    failed        2250    34  1000  0.00593 s -          act  [ede_diagnostic] result_type=user last_conte
 claude   sigterm                   143  failed        2250     1  1000  -       s -          act  its output ended without a final event (exit
 claude   stdin_12mb                1    unavailable      0     0     0  -       - -          -    exit 1: Error: piped stdin input exceeds 10M
-claude   stop_hook                 143  failed      22000   340 10000  -       s -          act  a Stop hook of Claude Code does not let it end: [echo 'run the tests first' >&2; exit 2]
+claude   stop_hook                 143  failed      22000   340 10000  -       s -          act  its output ended without a final event (exit
 claude   sub_limit                 1    limited          0     0     0  0.00000 s 1795299183 act  You've hit your 5-hour limit · resets 10:13p
 claude   text_429                  1    unavailable      0     0     0  -       - -          -    exit 1: no output
 claude   untrusted                 0    done         4400    68  2000  0.01136 s -          act  done
@@ -226,16 +226,3 @@ def test_a_recording_of_aider_without_its_log_is_not_done() -> None:
 )
 def test_denials_that_were_recorded(name: str, case: str, denied: list[str]) -> None:
     assert played(name, case, 0).denials == denied
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("claude", "Ignoring 1 permissions.allow entry from .claude/settings.json"),
-        ("codex", "warning: Untrusted project-local configuration is disabled"),
-    ],
-)
-def test_what_an_agent_says_about_trust_is_a_notice(name: str, said: str) -> None:
-    (notice,) = played(name, "untrusted", 0).notices
-    assert notice.startswith(said)
-    assert not played(name, "ok", 0).notices

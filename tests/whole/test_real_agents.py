@@ -302,9 +302,7 @@ def test_what_it_leaves_as_a_habit_is_no_part_of_the_work_and_no_notice(
     more = "--map-tokens 1024" if name == "aider" else ""
     night = run(name, [other, Say("done")], "--full-permissions", "--once", more=more)
     assert (night.code, night.verdict["verdict"]) == (3, "failed"), night.printed
-    notices = night.verdict.get("notices", [])
-    assert all("project-local configuration" in notice for notice in notices)
-    assert len(notices) == (name == "codex") and "restored" not in night.verdict
+    assert not {"notices", "restored"} & night.verdict.keys()
     left = night.verdict["left"]
     assert repo.git("diff", "--name-only", night.verdict["base"], left) == "other.txt\n"
 
@@ -517,21 +515,6 @@ def test_doctor_finds_a_limit(name: str, repo: Repo) -> None:
     env = SUBSCRIPTION if name == "claude" else {}
     said = probe(name, repo, limit_of(name), **env)
     assert said.startswith("warning ") and "; a run waits until then" in said, said
-
-
-def test_a_stop_hook_that_never_lets_claude_end_blocks_the_task(
-    repo: Repo, run: Runner
-) -> None:
-    hook = {"type": "command", "command": "echo 'run the tests first' >&2; exit 2"}
-    repo.write(
-        ".claude/settings.json", json.dumps({"hooks": {"Stop": [{"hooks": [hook]}]}})
-    )
-    repo.commit("a Stop hook")
-    # Its own limit is nine times in a row, without a tool in between
-    words = ("--full-permissions", "--once")
-    night = run("claude", [Say("done")], *words, CLAUDE_CODE_STOP_HOOK_BLOCK_CAP="99")
-    assert "run the tests first" in night.verdict["blocked"], night.printed
-    assert 10 <= len(night.model.asked) < 20
 
 
 @every_agent
