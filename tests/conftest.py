@@ -371,6 +371,20 @@ def sample(cases: Iterable[Case], of: int) -> list[Case]:
     return list(cases)[:: 1 if WHOLE else of]
 
 
+def cases(table: str, of: int = 1) -> pytest.MarkDecorator:
+    """Cases of a test, a line each (every `of`-th), below a line of its parameters.
+    Cells are two blanks apart; `-` is an empty one, as is what a line lacks; `\\n` in
+    one is a new line."""
+    names, *lines = (line.strip() for line in table.strip().splitlines())
+    parameters = re.split(r"\s{2,}", names)
+    rows = []
+    for line in sample(lines, of):
+        cells = [cell.replace(r"\n", "\n") for cell in re.split(r"\s{2,}", line)]
+        cells += [""] * (len(parameters) - len(cells))
+        rows.append(["" if cell == "-" else cell for cell in cells])
+    return pytest.mark.parametrize(parameters, rows)
+
+
 def _started(first: str) -> list[str]:
     return ["-c", f"{first}\nimport ralph; ralph.main()"] if first else ["-m", "ralph"]
 
