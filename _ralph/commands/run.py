@@ -113,7 +113,11 @@ def _sums(loop: Loop) -> str:
     """What the status line says of the whole run, short things first."""
     loop.log.read()
     used, limit = loop.history.this_run, min(loop.limits.usd, loop.limits.budget_usd)
-    parts = [f"{len(loop.plan.passed_ids)} of {len(loop.plan.tasks)} passed"]
+    passed = 0
+    for task in loop.plan.tasks:  # as the plan was when the run began
+        known = loop.history.of(task)
+        passed += known.holds or (task.passed and not known.passed.iteration)
+    parts = [f"{passed} of {len(loop.plan.tasks)} passed"]
     if loop.asked_to_stop():
         parts.insert(0, "stopping")
     if used.usd or limit < limits.NONE:

@@ -135,6 +135,17 @@ def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
     assert ", limit" not in shown
 
 
+def test_the_status_line_counts_what_has_passed_meanwhile(repo: Repo) -> None:
+    plan(repo, {"checks": ["test -f T1.txt"]}, {"checks": ["test -f T2.txt"]})
+    wait = "while task == 'T2' and not (OUT / 'go').exists(): time.sleep(0.05)"
+    agent = speaker(repo, f"{wait}\nP(f'{{task}}.txt').touch()")
+    seen = Terminal(repo, "--agent", agent, columns=80)
+    seen.read(lambda: "T2 attempt 1" in seen.status)
+    assert seen.status.startswith("1 of 2 passed"), seen.status
+    repo.write("../go", "")
+    assert seen.finish() == 0
+
+
 def test_every_line_that_an_agent_can_lengthen_takes_one_row(repo: Repo) -> None:
     plan(repo, {"id": "日本語の長い説明がここに入ります", "checks": ["true"]})
     wait = "while not (OUT / 'go').exists(): time.sleep(0.05)"
