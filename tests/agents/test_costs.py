@@ -16,7 +16,7 @@ from _ralph.agents.registry import BUILTIN, find_agent
 from _ralph.agents.running import cut_off
 from _ralph.agents.stream import Stream
 from _ralph.model import Outcome
-from tests.conftest import Repo, sample
+from tests.conftest import Repo, cases, sample
 from tests.scripts import ROW
 
 # ---------------------------------------------------------------- one attempt
@@ -63,6 +63,7 @@ EVENTS: dict[str, dict[str, Any]] = {
     "asked": asked(),
     "more": asked("m2"),
     "result": result(),
+    "dear": result(4.0),
     "free": result(0),  # it does not know the price of its model
     "nothing": result(0, usage={"input_tokens": 0}),  # refused: nothing was used
     "untold": result(usage={}),
@@ -77,41 +78,38 @@ EVENTS: dict[str, dict[str, Any]] = {
 }
 
 
-# An agent, what it said, how it ended, and whether it was cut off before it said what
-# it had used.
-CUT_OFF = """\
+def parsed_as(name: str, said: str, **left: Any) -> Stream:
+    return parsed(name, *(EVENTS[one] for one in said.split()), **left)
+
+
+@cases("""
+name      said                outcome      cut  why
 claude    asked result            done         no
-claude    asked result            interrupted  no, it had said its last word
+claude    asked result            interrupted  no   it had said its last word
 claude    asked result init more  interrupted  yes
 claude    asked                   interrupted  yes
 claude    asked                   timed-out    yes
-claude    asked                   failed       yes, it died
-claude    init                    interrupted  yes, a request may be under way
-claude    init silent             interrupted  no, the provider did not answer
+claude    asked                   failed       yes  it died
+claude    init                    interrupted  yes  a request may be under way
+claude    init silent             interrupted  no   the provider did not answer
 claude    asked silent            interrupted  yes
-claude    init                    timed-out    no, in all that time nothing came
+claude    init                    timed-out    no   in all that time nothing came
 claude    init                    failed       no
 claude    asked                   limited      no
 claude    asked                   unavailable  no
 opencode  step                    interrupted  yes
-plain                             interrupted  no, nobody knows what it costs
-"""
-
-
-def row(line: str) -> tuple[str, list[dict[str, Any]], Outcome, str]:
-    name, *said = line[:34].split()
-    outcome, _, wanted = line[34:].partition(" ")
-    return name, [EVENTS[one] for one in said], Outcome(outcome), wanted.strip()
-
-
-@pytest.mark.parametrize("line", CUT_OFF.splitlines())
-def test_which_attempts_were_cut_off(line: str) -> None:
-    name, events, outcome, wanted = row(line)
-    assert parsed(name, *events).was_cut_off(outcome) is wanted.startswith("yes")
+plain     -                       interrupted  no   nobody knows what it costs
+""")
+def test_which_attempts_were_cut_off(
+    name: str, said: str, outcome: str, cut: str, why: str
+) -> None:
+    found = parsed_as(name, said).was_cut_off(Outcome(outcome))
+    assert found is (cut == "yes"), why
 
 
 # The same, and which of dollars and tokens it should have reported.
-UNREPORTED = """\
+@cases("""
+name      said                    outcome      missing
 claude    result                  done
 claude    free                    done         dollars
 claude    free                    failed       dollars
@@ -127,33 +125,32 @@ claude    asked                   interrupted
 opencode  last                    done
 opencode  nan last                done         dollars tokens
 opencode  less                    interrupted  dollars
-plain                             done
-"""
-
-
-@pytest.mark.parametrize("line", UNREPORTED.splitlines())
-def test_what_an_agent_should_have_reported(line: str) -> None:
-    name, events, outcome, missing = row(line)
-    limits: list[dict[str, Any]] = [{"usd_left": 5.0}, {"tokens_left": 10**6}, {}]
-    found = [parsed(name, *events, **left).unreported(outcome) for left in limits]
-    assert " ".join(filter(None, found)) == missing
-    assert not found[2], "nothing is limited"
+plain     -                       done
+""")
+def test_what_an_agent_should_have_reported(
+    name: str, said: str, outcome: str, missing: str
+) -> None:
+    ended, found = Outcome(outcome), ""
+    for limit, left in {"usd_left": 5.0, "tokens_left": 10**6}.items():
+        found += f" {parsed_as(name, said, **{limit: left}).unreported(ended)}"
+    assert " ".join(found.split()) == missing
+    assert not parsed_as(name, said).unreported(ended), "nothing is limited"
 
 
 @pytest.mark.parametrize(("events", "end", "usd", "at_least"), [
-    ([INIT, asked(), result(0.25)], "", 0.25, False),
-    ([INIT, asked()], "", 3.0, True),
-    ([INIT, asked(), result(4.0), INIT, asked("m2")], '{"type":"ass', 4.0, True),
-    ([INIT, SILENT], "", None, False),
-    ([], "[" * 50_000 + "\n\0\xff", 3.0, True),  # it had begun
+    ("init asked result", "", 0.5, False),
+    ("init asked", "", 3.0, True),
+    ("init asked dear init more", '{"type":"ass', 4.0, True),
+    ("init silent", "", None, False),
+    ("", "[" * 50_000 + "\n\0\xff", 3.0, True),  # it had begun
     (None, "", None, False),
 ])  # fmt: skip
 def test_what_an_agent_that_died_with_ralph_costs(
-    tmp_path: Path, events: Any, end: str, usd: float | None, at_least: bool
+    tmp_path: Path, events: str | None, end: str, usd: float | None, at_least: bool
 ) -> None:
     transcript = tmp_path / "0001-T1.out"
     if events is not None:
-        lines = [json.dumps(event) for event in events]
+        lines = [json.dumps(EVENTS[name]) for name in events.split()]
         transcript.write_text("\n".join([*lines, end]))
     agent = find_agent("claude", BUILTIN, "full")
     ended = cut_off(agent, transcript, 3.0, "it died")
@@ -200,25 +197,14 @@ def night(
     """Whole nights, started again after each kill and Ctrl-C, in which every third
     attempt is cut off in one of `ways`: the last exit status, the verdicts, and what
     the model counted, in dollars."""
-    repo.plan(
-        *({"checks": [f"test -f T{n}.txt"]} for n in range(1, 30)),
-        agents={"speaker": ROW},
-        **top,
-    )
+    tasks = [{"checks": [f"test -f T{n}.txt"]} for n in range(1, 30)]
+    repo.plan(*tasks, agents={"speaker": ROW}, **top)
     agent = repo.agent(SPEAKER.replace("WAYS", repr(ways)), "speaker")
     speaker = repo.program("../speaker", f'exec {agent} "$@"')
     way, code = repo.outside / "way", -signal.SIGKILL
     while code in (-signal.SIGKILL, 130):
-        process = repo.start(
-            "run",
-            "-q",
-            "--agent",
-            str(speaker),
-            "--agent-timeout",
-            "3s",
-            *words,
-            first=first,
-        )
+        agents = "--agent", str(speaker), "--agent-timeout", "3s"
+        process = repo.start("run", "-q", *agents, *words, first=first)
         while process.poll() is None:
             if way.exists() and way.read_text() in ("kill", "ctrl-c"):
                 end(process, way.read_text())
@@ -226,11 +212,8 @@ def night(
         way.unlink(missing_ok=True)
         code = process.returncode
         assert repo.gone_within(10)
-    return (
-        code,
-        repo.records("verdict"),
-        sum(map(float, repo.read("../counted").split())),
-    )
+    counted = sum(map(float, repo.read("../counted").split()))
+    return code, repo.records("verdict"), counted
 
 
 def end(process: Any, way: str) -> None:
@@ -264,16 +247,13 @@ def wrong(
     return {what for what, is_so in found.items() if is_so}
 
 
-@pytest.mark.parametrize(
-    ("ways", "words", "top", "code"),
-    sample(
-        [
-            (["kill", "deadline", "worker"], ["--max-usd", "1"], {}, 3),
-            (["deadline", "ctrl-c", "kill"], [], {"budget": {"usd": 1}}, 4),
-        ],
-        2,
-    ),
-)
+NIGHTS: list[Any] = [
+    (["kill", "deadline", "worker"], ["--max-usd", "1"], {}, 3),
+    (["deadline", "ctrl-c", "kill"], [], {"budget": {"usd": 1}}, 4),
+]
+
+
+@pytest.mark.parametrize(("ways", "words", "top", "code"), sample(NIGHTS, 2))
 def test_a_night_in_which_every_third_attempt_is_cut_off_is_booked_for_what_it_cost(
     repo: Repo, ways: list[str], words: list[str], top: dict[str, Any], code: int
 ) -> None:
@@ -287,10 +267,9 @@ def test_a_night_in_which_every_third_attempt_is_cut_off_is_booked_for_what_it_c
 
 # ---------------------------------------------------------------- the other roles
 
-DONE = json.dumps({**result(), "result": "done"})
-AGREES = json.dumps(
-    {**result(2.0), "result": '{"criteria": [{"criterion": "x", "met": true}]}'}
-)
+DONE = json.dumps(result(result="done"))
+AGREED = '{"criteria": [{"criterion": "x", "met": true}]}'
+AGREES = json.dumps(result(2.0, result=AGREED))
 TALKS = f"print({json.dumps(asked())!r}, flush=True)\n"
 WORKS = f"P(task + '.txt').touch(); print({DONE!r})"
 
@@ -298,18 +277,16 @@ WORKS = f"P(task + '.txt').touch(); print({DONE!r})"
 def program(repo: Repo, place: str, script: str) -> str:
     """A program called `speaker`, for which the row is, that runs `script`; its
     path."""
-    return str(
-        repo.program(f"../{place}/speaker", f'exec {repo.agent(script, place)} "$@"')
-    )
+    agent = repo.agent(script, place)
+    return str(repo.program(f"../{place}/speaker", f'exec {agent} "$@"'))
 
 
 @pytest.mark.parametrize("dies", sample(["all of ralph", "its loop"], 2))
 def test_a_judge_that_dies_with_ralph_is_paid_as_much_as_the_dearest_and_asked_again(
     repo: Repo, dies: str
 ) -> None:
-    repo.plan(
-        *({"checks": [f"test -f T{n}.txt"]} for n in (1, 2)), agents={"speaker": ROW}
-    )
+    tasks = [{"checks": [f"test -f T{n}.txt"]} for n in (1, 2)]
+    repo.plan(*tasks, agents={"speaker": ROW})
     kills = "time.sleep(0.5); os.kill(os.getppid(), 9)" if dies == "its loop" else ""
     script = f"""
 if task == 'T1' or (OUT / 'judging').exists(): print({AGREES!r}); sys.exit()

@@ -22,66 +22,57 @@ from _ralph.agents.prompt import (
 )
 from _ralph.errors import BadInput
 from _ralph.files import resource
-from _ralph.model import Conflict, Paths, Plan
+from _ralph.model import Conflict, Paths
 from _ralph.state.history import History
 from _ralph.state.prd import load
 from _ralph.state.records import from_json
-from tests.conftest import Repo, sample, within
+from tests.conftest import Repo, cases, sample, within
 from tests.scripts import MAKES, own
 from tests.state.test_prd import SHAPED, WILD, rows
 
 TEMPLATE = resource("templates/prompt.md")
 
-TASK: dict[str, Any] = {
-    "id": "US-003",
-    "title": "Add a priority selector",
-    "description": "People want to sort.",
-    "acceptanceCriteria": ["it sorts"],
-    "checks": ["npm test -- priority"],
-    "ourOwnKey": {"kept": True},
-}
-PLAN: dict[str, Any] = {
-    "project": "shop", "branchName": "b", "description": "A shop for tea.", "rules": ["no new dependencies"],
-    "checks": ["npm run lint"], "setup": "npm ci",
-    "userStories": [{"id": "US-001", "title": "first", "passes": True}, TASK],
-}  # fmt: skip
-FAILED: dict[str, Any] = {
-    "verdict": "failed",
-    "reason": "tests failed with exit 1",
-    "failure": {
-        "name": "tests",
-        "tail": "AssertionError: 1 != 2",
-        "log": "/srv/me/shop/.ralph/log/0001.log",
-        "others": ["lint", "types"],
-    },
-    "restored": ["prd.json (a copy)"],
-    "denials": ["npm install"],
-    "notices": ["dist/ is ignored by git and not part of the work"],
-    "handoff": {
-        "next step": "look at the reducer",
-        "ruled out": "the URL",
-        "learned": "use make",
-    },
-}
+PLAN = """{
+  "project": "shop", "branchName": "b", "description": "A shop for tea.", "rules": ["no new dependencies"],
+  "checks": ["npm run lint"], "setup": "npm ci",
+  "userStories": [
+    {"id": "US-001", "title": "first", "passes": true},
+    {"id": "US-003", "title": "Add a priority selector", "description": "People want to sort.",
+     "acceptanceCriteria": ["it sorts"], "checks": ["npm test -- priority"], "ourOwnKey": {"kept": true}}
+  ]
+}"""
+FAILED = json.loads("""{
+  "verdict": "failed", "reason": "tests failed with exit 1",
+  "failure": {"name": "tests", "tail": "AssertionError: 1 != 2", "log": "/srv/me/shop/.ralph/log/0001.log", "others": ["lint", "types"]},
+  "restored": ["prd.json (a copy)"], "denials": ["npm install"],
+  "notices": ["dist/ is ignored by git and not part of the work"],
+  "handoff": {"next step": "look at the reducer", "ruled out": "the URL", "learned": "use make"}
+}""")
 
 
 class Bench:
     """Everything that a prompt is made of."""
 
-    def __init__(
-        self, folder: Path, plan: dict[str, Any] | list[Any] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, plan: str = PLAN) -> None:
         self.paths = Paths(
             root=folder, prd=folder / "prd.json", progress=folder / "progress.txt", rulebook=folder / "AGENTS.md",
             logs=folder / ".ralph/log", private=folder / ".git" / "ralph", places=folder / "places",
         )  # fmt: skip
-        self.paths.prd.write_text(json.dumps(plan or PLAN))
-        self.plan: Plan = load(self.paths.prd)
-        self.task = next(task for task in self.plan.tasks if not task.passed)
+        self.reads(plan)
         self.history = History()
         self.recent = ["abc123 first: it works"]
         self.red_before = ["npm run lint"]
         self.more: dict[str, Any] = {}
+
+    def reads(self, plan: str) -> None:
+        self.paths.prd.write_text(plan)
+        self.plan = load(self.paths.prd)
+        self.task = next(task for task in self.plan.tasks if not task.passed)
+
+    def has(self, **task: Any) -> None:
+        """Its task is this one."""
+        self.paths.prd.write_text(json.dumps([{"title": "t", **task}]))
+        (self.task,) = load(self.paths.prd).tasks
 
     def record(self, event: str, **fields: Any) -> None:
         task = {"task": self.task.id, "title": self.task.title}
@@ -95,9 +86,6 @@ class Bench:
 
     def says(self, **more: Any) -> None:
         self.more |= more
-
-    def conflicts(self, marked: list[str], kept: list[str]) -> None:
-        self.says(conflict=Conflict(marked=marked, kept=kept, own="1a2b3c" * 6))
 
     def values(self) -> dict[str, Any]:
         given = Briefing(
@@ -119,25 +107,35 @@ def bench(tmp_path: Path) -> Bench:
 # ---------------------------------------------------------------- what it says
 
 # DESIGN's fifteen points, and the phrases in which each is said.
-POINTS: dict[int, list[str]] = {
-    1: ["fresh session", "The files in this repository are the only truth", "re-read a file before", "Nobody is there to answer"],
-    2: ["A shop for tea.", "no new dependencies", "Use make, never npm."],
-    3: ["this one task and nothing else: **US-003: Add a priority selector**", "(attempt 2 of 3)", "smallest change"],
-    4: ["Search before you write. Never assume that something is missing"],
-    5: ["no stubs, no placeholders", "wired in"],
-    6: ["Only what git would commit counts", "in a fresh checkout that `npm ci` made ready", "What git ignores", "is not there",
-        "Write tests for what you build", "Never delete, skip or loosen a test", "already done, prove it"],
-    7: ["targeted tests", "run all of them", "run again after you, in that fresh checkout", "npm run lint\nnpm test -- priority"],
-    8: ["first failure", "root cause", "minimal fix", "run it once more", "stop and explain"],
-    9: ["No commits, no branch switch, no push", "prd.json and progress.txt are copies to read: do not edit them", "no server"],
-    10: ['"id": "US-003"', '"ourOwnKey": {\n    "kept": true\n  }'],
-    11: ["1 of 2 tasks in prd.json are done", "progress.txt", "abc123 first: it works", "use make", "the URL"],
-    12: ["use the old table", "Red before the work began", "judged **failed**: tests failed with exit 1", "failing check was `tests`",
-         "AssertionError: 1 != 2", "lint, types", "prd.json (a copy)", "dist/ is ignored by git", "npm install", "look at the reducer"],
-    13: ["restating, in five lines"],
-    14: ["an unrelated bug, report it in the handoff and do not fix it"],
-    15: [".ralph-handoff.md", "learned:", "ruled out:", "question:", "next step:", "The goal, once more: **Add a priority selector**"],
-}  # fmt: skip
+POINTS = r"""
+1: fresh session | The files in this repository are the only truth | re-read a file before | Nobody is there to answer
+2: A shop for tea. | no new dependencies | Use make, never npm.
+3: this one task and nothing else: **US-003: Add a priority selector** | (attempt 2 of 3) | smallest change
+4: Search before you write. Never assume that something is missing
+5: no stubs, no placeholders | wired in
+6: Only what git would commit counts | in a fresh checkout that `npm ci` made ready | What git ignores | is not there
+6: Write tests for what you build | Never delete, skip or loosen a test | already done, prove it
+7: targeted tests | run all of them | run again after you, in that fresh checkout | npm run lint\nnpm test -- priority
+8: first failure | root cause | minimal fix | run it once more | stop and explain
+9: No commits, no branch switch, no push | prd.json and progress.txt are copies to read: do not edit them | no server
+10: "id": "US-003" | "ourOwnKey": {\n    "kept": true\n  }
+11: 1 of 2 tasks in prd.json are done | progress.txt | abc123 first: it works | use make | the URL
+12: use the old table | Red before the work began | judged **failed**: tests failed with exit 1 | failing check was `tests`
+12: AssertionError: 1 != 2 | lint, types | prd.json (a copy) | dist/ is ignored by git | npm install | look at the reducer
+13: restating, in five lines
+14: an unrelated bug, report it in the handoff and do not fix it
+15: .ralph-handoff.md | learned: | ruled out: | question: | next step: | The goal, once more: **Add a priority selector**
+"""
+
+
+def phrases(*numbers: str) -> list[str]:
+    """Those of some points, or of all."""
+    found = []
+    for line in POINTS.strip().splitlines():
+        number, _, said = line.partition(": ")
+        if number in (numbers or number):
+            found += said.replace(r"\n", "\n").split(" | ")
+    return found
 
 
 def full(bench: Bench) -> str:
@@ -147,19 +145,11 @@ def full(bench: Bench) -> str:
     return bench.prompt()
 
 
-def places(prompt: str) -> dict[str, int]:
-    """Where each phrase stands, each looked for behind the one before; -1 where it is
-    not."""
-    at, found = 0, {}
-    for phrase in (phrase for phrases in POINTS.values() for phrase in phrases):
-        found[phrase] = prompt.find(phrase, at)
-        at = max(at, found[phrase] + len(phrase))
-    return found
-
-
 def test_the_fifteen_points_stand_in_their_order(bench: Bench) -> None:
-    assert [phrase for phrase, at in places(full(bench)).items() if at < 0] == []
-    assert list(POINTS) == list(range(1, 16))
+    prompt, at = full(bench), 0
+    for phrase in phrases():
+        assert phrase in prompt[at:], phrase
+        at = prompt.index(phrase, at) + len(phrase)
 
 
 def told_by_path(bench: Bench) -> None:
@@ -167,35 +157,56 @@ def told_by_path(bench: Bench) -> None:
     bench.says(reads_rulebook=True)
 
 
+def conflicts(b: Bench) -> None:
+    b.failed(verdict="conflict", reason="a.txt")
+    b.says(conflict=Conflict(marked=["a.txt"], kept=["uv.lock"], own="1a2b3c" * 6))
+
+
+def failed_twice(b: Bench, **more: Any) -> None:
+    b.failed()
+    b.failed()
+    b.says(clean_start=True, **more)
+
+
+AGAIN = "still in the working tree"
+BARE: dict[str, Any] = {
+    "failure": None,
+    "restored": [],
+    "denials": [],
+    "notices": [],
+    "handoff": {},
+}
+
+
 @pytest.mark.parametrize(("change", "there", "absent"), [
-    (lambda b: None, ["attempt 1 of 3", "## Before this attempt", "Red before"], ["judged", "Ruled out", "answered the question"]),
-    (lambda b: b.red_before.clear(), [], ["## Before this attempt"]),
-    (lambda b: b.failed(), ["attempt 2 of 3", "Its changes are still in the working tree"], ["put aside"]),
-    (lambda b: (b.failed(), b.failed(), b.says(clean_start=True)), ["attempt 3 of 3", "Its changes were put aside", "starts clean"], ["are still in the working tree"]),
-    (lambda b: (b.failed(), b.failed(), b.says(clean_start=True, parked="1a2b3c")), ["Take another way. What was put aside: `git show 1a2b3c`.\n"], []),
-    (lambda b: (b.failed(verdict="conflict", reason="a.txt"), b.conflicts(["a.txt"], ["uv.lock"])),
-     ["attempt 1 of 3", "both must hold", "markers stand in these files; resolve every one of them:\n- a.txt\n",
-      "`git show 1a2b3c1a2b3c:FILE`:\n- uv.lock\n", "**conflict**: a.txt", "still in the working tree"], ["Take another way"]),
-    (lambda b: setattr(b, "plan", replace(b.plan, setup=None)), ["checked in a fresh checkout."], ["made ready"]),
-    (lambda b: b.failed(verdict="no-op"), ["add a test that proves it"], []),
-    (lambda b: b.says(failing_before=["a::b: 1 != 2"]), ["each that passed must still pass:\n- a::b: 1 != 2\n"], []),
-    (lambda b: b.failed(denials=["Write: a.md"]), ["These were denied; find another way:\n- `Write: a.md`"], []),
-    (lambda b: b.failed(failure=None, restored=[], denials=[], notices=[], handoff={}), ["judged **failed**"], ["first failing check", "put back", "denied", "next step: look"]),
-    (lambda b: b.record("retry", answer="yes"), ["A person answered the question that was open: yes"], ["judged"]),
-    (lambda b: (b.failed(), b.record("retry", answer="")), ["the URL"], ["judged", "answered the question"]),
-    (lambda b: b.failed(verdict="limited"), [], ["judged"]),
-    (lambda b: b.paths.rulebook.write_text("Use make."), ["(AGENTS.md)\nUse make."], []),
-    (lambda b: b.paths.rulebook.write_text("# R\n<!-- a\nb -->\n- Use make."), ["- Use make."], ["<!--", "a\nb"]),
-    (told_by_path, ["stand in AGENTS.md. Follow them."], ["Use make."]),
-    (lambda b: b.says(beside=["T7: Sort"]), ["Others work at the same time", "  - T7: Sort\n"], []),
+    (lambda b: None, "attempt 1 of 3 | ## Before this attempt | Red before", "judged | Ruled out | answered the question"),
+    (lambda b: b.red_before.clear(), "", "## Before this attempt"),
+    (lambda b: b.failed(), f"attempt 2 of 3 | Its changes are {AGAIN}", "put aside"),
+    (failed_twice, "attempt 3 of 3 | Its changes were put aside | starts clean", AGAIN),
+    (lambda b: failed_twice(b, parked="1a2b3c"), "Take another way. What was put aside: `git show 1a2b3c`.\n", ""),
+    (conflicts, "attempt 1 of 3 | both must hold | markers stand in these files; resolve every one of them:\n- a.txt\n | "
+     f"`git show 1a2b3c1a2b3c:FILE`:\n- uv.lock\n | **conflict**: a.txt | {AGAIN}", "Take another way"),
+    (lambda b: setattr(b, "plan", replace(b.plan, setup=None)), "checked in a fresh checkout.", "made ready"),
+    (lambda b: b.failed(verdict="no-op"), "add a test that proves it", ""),
+    (lambda b: b.says(failing_before=["a::b: 1 != 2"]), "each that passed must still pass:\n- a::b: 1 != 2\n", ""),
+    (lambda b: b.failed(denials=["Write: a.md"]), "These were denied; find another way:\n- `Write: a.md`", ""),
+    (lambda b: b.failed(**BARE), "judged **failed**", "first failing check | put back | denied | next step: look"),
+    (lambda b: b.record("retry", answer="yes"), "A person answered the question that was open: yes", "judged"),
+    (lambda b: (b.failed(), b.record("retry", answer="")), "the URL", "judged | answered the question"),
+    (lambda b: b.failed(verdict="limited"), "", "judged"),
+    (lambda b: b.paths.rulebook.write_text("# R\n<!-- a\nb -->\n- Use make."), "(AGENTS.md)\n# R | - Use make.", "<!-- | a\nb"),
+    (told_by_path, "stand in AGENTS.md. Follow them.", "Use make."),
+    (lambda b: b.says(beside=["T7: Sort"]), "Others work at the same time |   - T7: Sort\n", ""),
 ])  # fmt: skip
 def test_what_is_said_when(
-    bench: Bench, change: Callable[[Bench], object], there: list[str], absent: list[str]
+    bench: Bench, change: Callable[[Bench], object], there: str, absent: str
 ) -> None:
     change(bench)
     prompt = bench.prompt()
-    assert [phrase for phrase in there if phrase not in prompt] == []
-    assert [phrase for phrase in absent if phrase in prompt] == []
+    assert [phrase for phrase in there.split(" | ") if phrase not in prompt] == []
+    assert [
+        phrase for phrase in absent.split(" | ") if phrase and phrase in prompt
+    ] == []
 
 
 def test_a_plan_in_a_folder_is_named_as_the_agent_has_it(tmp_path: Path) -> None:
@@ -207,21 +218,19 @@ def test_a_plan_in_a_folder_is_named_as_the_agent_has_it(tmp_path: Path) -> None
     assert str(bench.paths.handoff()) in prompt and str(bench.paths.prd) not in prompt
 
 
-@pytest.mark.parametrize(("allow", "said"), [
-    ([], "tests/**, conftest.py, .gitattributes."),
-    (["tests/x.py"], "tests/**, conftest.py, .gitattributes; except tests/x.py."),
-])  # fmt: skip
+@cases("""
+allow       lifted
+-           -
+tests/x.py  ; except tests/x.py
+""")
 def test_what_a_task_may_change_is_no_longer_said_to_be_put_back(
-    tmp_path: Path, allow: list[str], said: str
+    bench: Bench, allow: str, lifted: str
 ) -> None:
-    task = {"title": "x", "checks": ["true"], "allow": allow}
-    prompt = Bench(
-        tmp_path, {"protect": ["tests/**", "conftest.py"], "tasks": [task]}
-    ).prompt()
-    assert (
-        f"existing files under these patterns is put back, and does not count: {said}"
-        in prompt
-    )
+    task = {"title": "x", "checks": ["true"], "allow": allow.split()}
+    bench.reads(json.dumps({"protect": ["tests/**", "conftest.py"], "tasks": [task]}))
+    said = "existing files under these patterns is put back, and does not count"
+    patterns = f"tests/**, conftest.py, .gitattributes{lifted}."
+    assert f"{said}: {patterns}" in bench.prompt()
 
 
 @pytest.mark.parametrize(
@@ -242,14 +251,11 @@ def test_every_task_from_the_wild_has_a_prompt(bench: Bench, name: str) -> None:
 SYNTAX = "{{ 7*7 }} {% for x in y %} {# gone #} {{ task.id }} {% raw %} ${7*7} #{7*7}"
 
 
-def test_template_syntax_in_texts_stays_as_it_is(tmp_path: Path) -> None:
-    bench = Bench(
-        tmp_path,
-        {
-            "project": SYNTAX, "description": SYNTAX, "checks": [SYNTAX],
-            "tasks": [{"id": SYNTAX, "title": SYNTAX, "steps": [SYNTAX], "checks": [f"echo {SYNTAX}"], SYNTAX: SYNTAX}],
-        },
-    )  # fmt: skip
+def test_template_syntax_in_texts_stays_as_it_is(bench: Bench) -> None:
+    checks = [SYNTAX, f"echo {SYNTAX}"]
+    task = {"id": SYNTAX, "title": SYNTAX, "steps": [SYNTAX], "checks": checks}
+    top = {"project": SYNTAX, "description": SYNTAX, "checks": [SYNTAX]}
+    bench.reads(json.dumps({**top, "tasks": [{**task, SYNTAX: SYNTAX}]}))
     bench.paths.rulebook.write_text(SYNTAX)
     bench.recent, bench.red_before = [SYNTAX], [SYNTAX]
     bench.record("retry", answer=SYNTAX)
@@ -260,22 +266,17 @@ def test_template_syntax_in_texts_stays_as_it_is(tmp_path: Path) -> None:
     )  # fmt: skip
     prompt = bench.prompt()
     assert prompt.count(SYNTAX) >= 20
-    assert "49" not in prompt.replace(str(tmp_path), "")
+    assert "49" not in prompt.replace(str(bench.paths.root), "")
 
 
 def test_what_strangers_wrote_is_cleaned(bench: Bench) -> None:
     hostile = "\x1b[31mred\x1b[0m \u202e\u2028\0 \ud800 end"
     bench.paths.rulebook.write_bytes(b"\xff\x1b[2J rules")
-    bench.task = load_one(bench, {"id": hostile, "title": hostile, "x": hostile})
+    bench.has(id=hostile, title=hostile, x=hostile)
     bench.record("retry", answer=hostile)
     prompt = bench.prompt()
     assert all(c.isprintable() or c == "\n" for c in prompt)
     assert prompt.encode()
-
-
-def load_one(bench: Bench, task: dict[str, Any]) -> Any:
-    bench.paths.prd.write_text(json.dumps([task]))
-    return load(bench.paths.prd).tasks[0]
 
 
 @pytest.mark.parametrize(("source", "rules"), [
@@ -299,16 +300,16 @@ MEGA = 1 << 20
 LAST = "with every check green."
 
 HUGE: dict[str, Callable[[Bench], object]] = {
-    "a task of 1 MB": lambda b: setattr(b, "task", load_one(b, {"title": "t", "x": "é" * MEGA})),
-    "a title of 100 KB": lambda b: setattr(b, "task", load_one(b, {"title": "t" * 100_000})),
+    "a task of 1 MB": lambda b: b.has(x="é" * MEGA),
+    "a title of 100 KB": lambda b: b.has(title="t" * 100_000),
     "AGENTS.md of 1 MB": lambda b: b.paths.rulebook.write_text("Never é.\n" * (MEGA // 10)),
     "a plan of 1 MB": lambda b: b.plan.data.update(context="c" * MEGA),
-    "10,000 learnings": lambda b: b.history.learned.extend(f"learned {i}: " + "l" * 80 for i in range(10_000)),
-    "10,000 red checks": lambda b: b.red_before.extend(f"check {i} " + "c" * 200 for i in range(10_000)),
+    "10,000 learnings": lambda b: b.history.learned.extend(["learned " + "l" * 80] * 10_000),
+    "10,000 red checks": lambda b: b.red_before.extend(["check " + "c" * 200] * 10_000),
     "a tail of 1 MB": lambda b: b.failed(failure={"name": "n", "tail": "line of it\n" * 100_000}),
     "an answer of 1 MB": lambda b: b.record("retry", answer="a" * MEGA),
-    "checks of 1 MB": lambda b: setattr(b, "task", load_one(b, {"title": "t", "checks": ["echo " + "x" * MEGA]})),
-    "1,000 files put back": lambda b: b.failed(restored=[f"tests/test_{i}.py" + "p" * 300 for i in range(1000)]),
+    "checks of 1 MB": lambda b: b.has(checks=["echo " + "x" * MEGA]),
+    "1,000 files put back": lambda b: b.failed(restored=["tests/test_" + "p" * 300] * 1000),
 }  # fmt: skip
 
 
@@ -319,8 +320,8 @@ def test_whatever_is_huge_the_prompt_stays_within_its_bound_and_nothing_else_is_
     HUGE[name](bench)
     prompt = bench.prompt()
     assert len(prompt.encode()) <= BOUND == 48 * 1024
-    for number in (1, 4, 5, 6, 8, 9, 13, 14):
-        assert [phrase for phrase in POINTS[number] if phrase not in prompt] == []
+    kept = phrases("1", "4", "5", "6", "8", "9", "13", "14")
+    assert [phrase for phrase in kept if phrase not in prompt] == []
     assert "next step:" in prompt
     assert prompt.rstrip().endswith(LAST)
 
@@ -328,23 +329,21 @@ def test_whatever_is_huge_the_prompt_stays_within_its_bound_and_nothing_else_is_
 # ---------------------------------------------------------------- templates of one's own
 
 
-@pytest.mark.parametrize(("source", "line", "said"), [
-    ("one\n{% if x %}\nthree\n", 3, "endif"),
-    ("a\nb\n{{ task | nofilter }}", 3, "nofilter"),
-    ("one\n{{ nothing }}", 2, "'nothing' is undefined"),
-    ("one\ntwo\n{{ task.nothing }}\n", 3, "nothing"),
-    ("a\n{{ 1 + 'a' }}", 2, "int"),
-])  # fmt: skip
+@cases(r"""
+source                        line  said
+one\n{% if x %}\nthree\n      3     endif
+a\nb\n{{ task | nofilter }}   3     nofilter
+one\n{{ nothing }}            2     'nothing' is undefined
+one\ntwo\n{{ task.nothing }}  3     nothing
+a\n{{ 1 + 'a' }}              2     int
+""")
 def test_an_error_in_a_template_names_file_and_line(
-    bench: Bench, tmp_path: Path, source: str, line: int, said: str
+    bench: Bench, tmp_path: Path, source: str, line: str, said: str
 ) -> None:
     template = tmp_path / "PROMPT.md"
     template.write_text(source)
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput, match=f"(?i)^{template}, line {line}: .*{said}"):
         bench.prompt(template)
-    message = str(refused.value)
-    assert message.startswith(f"{template}, line {line}: ")
-    assert said.lower() in message.lower()
 
 
 def test_what_no_prompt_has_is_an_error_at_the_start(tmp_path: Path) -> None:
@@ -371,15 +370,15 @@ def test_a_template_that_is_none(
     assert str(template) in str(refused.value)
 
 
-@pytest.mark.parametrize(("source", "wanted"), [
-    ("{{ task.id }}: {{ task.title }}", "T-1: Do it"),
-    ("feat: {{ task.title | lower }} ({{ iteration }})", "feat: do it (7)"),
-    ("\n{{ task.title }}\n\n\nRefs: {{ task.id }}", "Do it\n\nRefs: T-1"),
-])  # fmt: skip
+@cases(r"""
+source                                           wanted
+{{ task.id }}: {{ task.title }}                  T-1: Do it
+feat: {{ task.title | lower }} ({{ iteration }})  feat: do it (7)
+\n{{ task.title }}\n\n\nRefs: {{ task.id }}      Do it\n\nRefs: T-1
+""")
 def test_a_commit_message_from_a_template(source: str, wanted: str) -> None:
     values = {"task": {"id": "T-1", "title": "Do it"}, "iteration": 7}
-    where = "prd.json: commit"
-    assert render_message(source, values, where) == wanted
+    assert render_message(source, values, "prd.json: commit") == wanted
 
 
 @pytest.mark.parametrize("source", ["{{ nothing }}", "{% if %}", "{{ 1 / 0 }}"])
@@ -390,9 +389,8 @@ def test_a_commit_message_that_cannot_be_rendered_says_where(source: str) -> Non
 
 def test_an_answer_stands_in_the_next_prompt(repo: Repo) -> None:
     repo.plan(own("T1"))
-    agent = repo.agent(
-        'said("question", "which colour? I propose red"); P("x").write_text(str(attempt))'
-    )
+    asks = 'said("question", "which colour? I propose red")'
+    agent = repo.agent(f"{asks}; P('x').write_text(str(attempt))")
     code, summary, _ = repo.run(agent)
     assert (code, repo.verdicts()) == (4, ["T1 failed", "T1 failed"])
     assert "which colour?" in summary["tasks"][0]["reason"]
@@ -409,32 +407,27 @@ def test_templates_of_ones_own(repo: Repo) -> None:
     mine = "Mine: {{ task.title }} / {{ task_json }}\n" + ejected
     repo.write("PROMPT.md", mine)
     repo.commit("prompt")
-    templates = {
-        "prompt": "PROMPT.md",
-        "commit": "feat({{ task.id }}): {{ task.title }}",
-    }
-    repo.plan({**own("T1"), "title": "{{ 7 * 7 }}"}, own("T2"), **templates)
-    agent = repo.agent(
-        MAKES + "\n(OUT / task).write_text(prompt); P('PROMPT.md').write_text('hacked')"
-    )
-    assert repo.run(agent)[0] == 0
+    message = "feat({{ task.id }}): {{ task.title }}"
+    first = own("T1") | {"title": "{{ 7 * 7 }}"}
+    repo.plan(first, own("T2"), prompt="PROMPT.md", commit=message)
+    deeds = "(OUT / task).write_text(prompt); P('PROMPT.md').write_text('hacked')"
+    assert repo.run(repo.agent(f"{MAKES}\n{deeds}"))[0] == 0
     assert repo.read("../T1").startswith("Mine: {{ 7 * 7 }} / {")
     assert repo.read("../T2").startswith("Mine: task 2 / {")
     assert repo.read("PROMPT.md") == mine
     assert repo.commits() == ["feat(T2): task 2", "feat(T1): {{ 7 * 7 }}"]
 
 
-@pytest.mark.parametrize(
-    "top",
-    [
-        {"commit": "{{ task.nope }}"},
-        {"commit": "{{ task.raw.nope }}"},
-        {"prompt": "NOPE.md"},
-    ],
-)
+@cases("""
+key     value
+commit  {{ task.nope }}
+commit  {{ task.raw.nope }}
+prompt  NOPE.md
+""")
 def test_a_wrong_template_is_found_before_anything_is_paid_for(
-    repo: Repo, top: dict[str, str]
+    repo: Repo, key: str, value: str
 ) -> None:
+    top: dict[str, Any] = {key: value}
     repo.plan({**own("T1"), "nope": "only here"}, own("T2"), **top)
     code, _, printed = repo.run(repo.agent(MAKES))
     assert code == 2 and "nope" in printed.lower()

@@ -15,7 +15,7 @@ from _ralph.agents.running import conclude
 from _ralph.agents.stream import Stream
 from _ralph.model import AgentResult, Outcome, Tokens
 from _ralph.process.process import Ended, ProcessResult
-from tests.conftest import ROOT
+from tests.conftest import ROOT, cases
 
 CURSOR = json.loads((ROOT / "examples/agents/cursor.json").read_text())
 CLIS = with_own(CURSOR["agents"])
@@ -212,17 +212,11 @@ def test_a_recording_of_aider_without_its_log_is_not_done() -> None:
     assert played("aider", "ok", 0, 1000).outcome is Outcome.FAILED
 
 
-@pytest.mark.parametrize(
-    ("name", "case", "denied"),
-    [
-        (
-            "claude",
-            "denied",
-            ["Write: /repo/.claude/skills/x.md", "Bash: curl http://x.y"],
-        ),
-        ("codex", "no_sandbox", ["/bin/bash -lc 'touch x'"]),
-        ("opencode", "denied", ["bash: touch x"]),
-    ],
-)
-def test_denials_that_were_recorded(name: str, case: str, denied: list[str]) -> None:
-    assert played(name, case, 0).denials == denied
+@cases("""
+name      case        denied
+claude    denied      Write: /repo/.claude/skills/x.md; Bash: curl http://x.y
+codex     no_sandbox  /bin/bash -lc 'touch x'
+opencode  denied      bash: touch x
+""")
+def test_denials_that_were_recorded(name: str, case: str, denied: str) -> None:
+    assert played(name, case, 0).denials == denied.split("; ")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from _ralph.agents.surroundings import in_place, shared_caches
+from tests.conftest import cases
 
 HOME = Path("/srv/me/shop")
 PLACE = Path("/srv/places/shop-1/work-2")
@@ -20,55 +21,53 @@ def given(env: dict[str, str], home: Path = HOME) -> dict[str, str]:
     return in_place(PERSON | env, home, PLACE)
 
 
-@pytest.mark.parametrize(("value", "wanted"), [
-    ("/srv/me/shop", "{place}"),
-    ("/srv/me/shop/src:/opt/x:/srv/me/shop", "{place}/src:/opt/x:{place}"),
-    # no whole component begins here
-    ("-I/srv/me/shop/include", "-I/srv/me/shop/include"),
-    ("--path=/srv/me/shop", "--path={place}"),
-    ("'/srv/me/shop'", "'{place}'"),
-    ("/srv/me/shopping", "/srv/me/shopping"),
-    ("/srv/me/shop.bak", "/srv/me/shop.bak"),
-    ("/mnt/srv/me/shop", "/mnt/srv/me/shop"),
-    ("/srv/me", "/srv/me"),
-    ("a\udcffb:/srv/me/shop", "a\udcffb:{place}"),  # bytes that are no text
-])  # fmt: skip
+@cases("""
+value                                 wanted
+/srv/me/shop                          PLACE
+/srv/me/shop/src:/opt/x:/srv/me/shop  PLACE/src:/opt/x:PLACE
+-I/srv/me/shop/include                -I/srv/me/shop/include
+--path=/srv/me/shop                   --path=PLACE
+'/srv/me/shop'                        'PLACE'
+/srv/me/shopping                      /srv/me/shopping
+/srv/me/shop.bak                      /srv/me/shop.bak
+/mnt/srv/me/shop                      /mnt/srv/me/shop
+/srv/me                               /srv/me
+\udcff:/srv/me/shop                   \udcff:PLACE
+""")
 def test_a_value_that_names_home_names_the_place(value: str, wanted: str) -> None:
+    """Whole components alone, and not where bytes are no text."""
     for name in ("PYTHONPATH", "PATH", "MY_WORKSPACE"):
-        assert given({name: value})[name] == wanted.replace("{place}", str(PLACE))
+        assert given({name: value})[name] == wanted.replace("PLACE", str(PLACE))
 
 
-# Some are not the project's; the rest is what keeps places apart.
-TABLE = [
-    ("TMPDIR", f"{HOME}/x", f"{HOME}/x"),
-    ("SSH_AUTH_SOCK", f"{HOME}/x", f"{HOME}/x"),
-    ("CLAUDE_CONFIG_DIR", f"{HOME}/x", f"{HOME}/x"),
-    ("RALPH_HANDOFF", f"{HOME}/x", f"{HOME}/x"),
-    ("CARGO_TARGET_DIR", "", None),
-    ("CARGO_TARGET_DIR", "/big/target", f"{PLACE}/target"),
-    ("CARGO_TARGET_DIR", "build", "build"),
-    ("UV_PROJECT_ENVIRONMENT", f"{HOME}/.venv-3.12", f"{PLACE}/.venv-3.12"),
-    ("UV_LINK_MODE", "hardlink", "copy"),
-    ("pnpm_config_package_import_method", "", "copy"),
-    ("POETRY_VIRTUALENVS_IN_PROJECT", "", "1"),
-    ("BUN_INSTALL_CACHE_DIR", "/mine", f"{PLACE}/node_modules/.cache/bun"),
-    # What a person said stands
-    ("PIP_REQUIRE_VIRTUALENV", "", "1"),
-    ("PIP_REQUIRE_VIRTUALENV", "0", "0"),
-    ("COMPOSE_PROJECT_NAME", "", "shop-1-2"),
-    ("COMPOSE_PROJECT_NAME", "mine", "mine"),
-    # An active environment elsewhere is left
-    ("VIRTUAL_ENV", "/venvs/x", None),
-    ("VIRTUAL_ENV", f"{HOME}/venv", f"{PLACE}/venv"),
-]
-
-
-@pytest.mark.parametrize(("name", "value", "wanted"), TABLE)
-def test_what_a_variable_is_in_a_place(
-    name: str, value: str, wanted: str | None
-) -> None:
+# Some are not the project's; the rest is what keeps places apart, unless a person said
+# so. An active environment elsewhere is left.
+@cases("""
+name                              value              wanted
+TMPDIR                            HOME/x             HOME/x
+SSH_AUTH_SOCK                     HOME/x             HOME/x
+CLAUDE_CONFIG_DIR                 HOME/x             HOME/x
+RALPH_HANDOFF                     HOME/x             HOME/x
+CARGO_TARGET_DIR                  -                  -
+CARGO_TARGET_DIR                  /big/target        PLACE/target
+CARGO_TARGET_DIR                  build              build
+UV_PROJECT_ENVIRONMENT            HOME/.venv-3.12    PLACE/.venv-3.12
+UV_LINK_MODE                      hardlink           copy
+pnpm_config_package_import_method  -                  copy
+POETRY_VIRTUALENVS_IN_PROJECT     -                  1
+BUN_INSTALL_CACHE_DIR             /mine              PLACE/node_modules/.cache/bun
+PIP_REQUIRE_VIRTUALENV            -                  1
+PIP_REQUIRE_VIRTUALENV            0                  0
+COMPOSE_PROJECT_NAME              -                  shop-1-2
+COMPOSE_PROJECT_NAME              mine               mine
+VIRTUAL_ENV                       /venvs/x           -
+VIRTUAL_ENV                       HOME/venv          PLACE/venv
+""")
+def test_what_a_variable_is_in_a_place(name: str, value: str, wanted: str) -> None:
+    value = value.replace("HOME", str(HOME))
+    wanted = wanted.replace("HOME", str(HOME)).replace("PLACE", str(PLACE))
     env = {name: value} if value else {}
-    assert given(env).get(name) == wanted
+    assert given(env).get(name, "") == wanted
 
 
 def test_nothing_is_renamed_where_the_repository_holds_the_home_folder() -> None:
@@ -91,10 +90,7 @@ def test_home_is_known_by_the_name_that_the_person_typed(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("path", "left"),
-    [
-        ("/venvs/x/bin:/usr/bin", "/usr/bin"),
-        ("/venvs/x/bin", os.defpath),
-    ],
+    [("/venvs/x/bin:/usr/bin", "/usr/bin"), ("/venvs/x/bin", os.defpath)],
 )
 def test_path_has_no_program_of_an_environment_elsewhere(path: str, left: str) -> None:
     assert given({"VIRTUAL_ENV": "/venvs/x", "PATH": path})["PATH"] == left
@@ -129,10 +125,14 @@ def test_setup_may_link_from_the_person_s_own_caches() -> None:
     assert shared_caches({}) == {name: ""}  # its own default
 
 
-@pytest.mark.parametrize(
-    ("name", "slot"),
-    [("work-1", "1"), ("work-12", "12"), ("room-7", "0"), ("role", "65"), ("land-7", "65")],
-)  # fmt: skip
+@cases("""
+name     slot
+work-1   1
+work-12  12
+room-7   0
+role     65
+land-7   65
+""")
 def test_a_place_has_a_name_and_a_small_number(name: str, slot: str) -> None:
     found = in_place(PERSON, HOME, PLACE.with_name(name))
     assert (found["RALPH_PLACE"], found["RALPH_SLOT"]) == (name, slot)
