@@ -4,14 +4,11 @@ tries them."""
 
 from __future__ import annotations
 
-import re
-import shlex
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -48,10 +45,9 @@ from _ralph.state.records import Added
 from _ralph.state.summary import spent
 
 LARGEST = 256 * 1024
-"""Bytes of a whole brief, some 64,000 tokens: more fills a planner's context before it
+"""Characters of a whole brief, some 64,000 tokens: more fills a planner's context before it
 has seen the code."""
 _ANSWER = 64 * 1024
-_LONGEST = 1 << 20
 TASK_KEYS = (
     "id", "title", "description", "acceptanceCriteria", "priority", "dependsOn", "checks", "allow", "notes",
 )  # fmt: skip
@@ -88,46 +84,32 @@ def read_brief(named: Sequence[str]) -> dict[str, str]:
     """The texts of these files, and of standard input (`-`), by name. BadInput for what
     cannot be read, and if all of it is empty or too large."""
     found: dict[str, str] = {}
-    left = LARGEST
     for name in named:
-        data = _read(name, left + 1)
-        left -= len(data)
-        if left < 0:
-            most = f"the brief is larger than {LARGEST // 1024} KB at {name}"
-            raise BadInput(f"{most}, too much for one session; give it the next part")
         try:
+            data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
             words = text.clean(data.decode("utf-8")).strip()
-        except UnicodeDecodeError as error:
-            raise BadInput(f"{name}: byte {error.start} is not UTF-8") from None
+        except (OSError, ValueError) as error:
+            raise BadInput(f"{name} cannot be read: {error}") from None
         if words:
             found[name] = words
     if not found:
         empty = f"the brief {text.few(named)} is empty"
         raise BadInput(f"{empty}; describe what to build, and why")
+    if sum(map(len, found.values())) > LARGEST:
+        most = f"the brief is larger than {LARGEST // 1024} KB"
+        raise BadInput(f"{most}, too much for one session; give it the next part")
     return found
-
-
-def _read(name: str, most: int) -> bytes:
-    """The first `most` bytes of a file, or of standard input."""
-    if name == "-":
-        return sys.stdin.buffer.read(most)
-    try:
-        with Path(name).open("rb") as file:
-            return file.read(most)
-    except OSError as error:
-        why = f"cannot be read ({error.strerror})"
-        raise BadInput(f"{name} {why}; - reads standard input") from None
 
 
 # ---------------------------------------------------------------- the planning
 
 
 def _require_finished(loop: Loop) -> None:
-    """BadInput if the plan that stands there is not done with: tasks are open that a
-    person wrote or ralph worked on, or HEAD lacks its work."""
-    plan, history = loop.plan, loop.history
-    as_planned = files.digest(plan.text.encode()) == history.planned
-    if is_starter(plan) or (as_planned and not history.iteration):
+    """BadInput if the plan that stands there is not done with: tasks are open, but for
+    those of a planner that waits for answers, or HEAD lacks its work."""
+    plan = loop.plan
+    asks = prd.open_questions(plan) and not loop.history.iteration
+    if is_starter(plan) or asks:
         return
     name = loop.paths.prd.name
     force = f"--force replaces the plan, and keeps a {name} that git has not"
@@ -145,14 +127,10 @@ def _make_ready(loop: Loop) -> None:
     freeze_settings(loop.git, loop.paths.private)
     # what a run has used is no limit of the planner
     loop.history.this_run = RunHistory()
-    if stop := limits.spent(loop.limits, loop.history, 0.0, time.time()):
+    stop = limits.spent(loop.limits, loop.history, 0.0, time.time())
+    if stop:
         raise NeedsPerson(stop.reason)
-    planner = loop.agents.planner
-    if loop.agents.back_at(planner):
-        raise TryLater(
-            f"the planner cannot run now: {loop.agents.unavailable(planner).reason}"
-        )
-    require_agent(loop.settings, loop.places, planner)
+    require_agent(loop.settings, loop.places, loop.agents.planner)
     loop.view.lines(open_prefix(loop.places))
 
 
@@ -162,8 +140,8 @@ def _make_plan(loop: Loop, brief: Mapping[str, str], source: str) -> None:
     results: list[AgentResult] = []
     loop.view.line(f"planning with {loop.agents.planner.command}", color="cyan")
     try:
-        message, red = _ask(loop, brief, results)
-        plan = edit.apply(loop.plan, lambda now: _replaced(loop, now, message, red))
+        message = _ask(loop, brief, results)
+        plan = edit.apply(loop.plan, lambda now: _replaced(loop, now, message))
         loop.use(replace(loop.settings, plan=plan))
     except RalphError:
         if any(result.usd or result.tokens.total for result in results):
@@ -172,112 +150,77 @@ def _make_plan(loop: Loop, brief: Mapping[str, str], source: str) -> None:
     loop.log = Log(loop.paths.progress, loop.plan)
     loop.log.read()
     tasks = text.count(len(loop.plan.tasks), "task")
-    digest = files.digest(loop.plan.text.encode())
-    _note(loop, f"{tasks} planned from {source}", results, digest)
+    _note(loop, f"{tasks} planned from {source}", results)
 
 
-def _ask(
-    loop: Loop, brief: Mapping[str, str], results: list[AgentResult]
-) -> tuple[str, list[str]]:
-    """Ask the planner, once more if something is wrong with its answer; the last
-    message with a usable plan, and the plan's checks that it is to mend. `results` gets
-    what each turn cost."""
+def _ask(loop: Loop, brief: Mapping[str, str], results: list[AgentResult]) -> str:
+    """Ask the planner, once more if something is wrong with its answer; its last
+    message. `results` gets what each turn cost. RalphError if that holds no plan."""
     values: Json = {**_values(loop), "brief": brief, "wrong": [], "answer": ""}
-    usable = ""
-    red: list[str] = []
     for name in ("plan", "plan-again"):
-        loop.view.doing("planning")
-        prompt = render_prompt(resource("templates/plan.md"), values)
-        result = _turn(loop, prompt, name, results)
-        results.append(result)
-        if usable and result.outcome is not Outcome.DONE:
-            break
-        _require_answer(result)
-        message = _answer(loop, result, name)
+        message = _turn(loop, values, name, results)
+        usable = True
         try:
-            wrong, red = _try_answer(loop, message)
-            usable = message
+            wrong = _try_checks(loop, _read_answer(loop, loop.plan, message))
         except BadInput as error:
+            usable = False
             wrong = [f"the plan cannot be used: {error}"]
         loop.view.doing("")
         if not wrong:
             break
         loop.view.lines(wrong)
-        if name == "plan":
-            loop.view.line("asking the planner once more")
         values["wrong"] = wrong
-        values["answer"] = text.clean(text.tail(result.text, _ANSWER))
-    if usable:
-        return usable, red
-    out = loop.paths.logs / "plan-again.out"
-    raise RalphError(
-        f"the planner wrote no usable plan, twice; its last output is in {out}"
-    )
+        values["answer"] = text.clean(text.tail(message, _ANSWER))
+    if not usable:
+        out = loop.paths.logs / "plan-again.out"
+        raise RalphError(
+            f"the planner wrote no usable plan, twice; its last output is in {out}"
+        )
+    return message
 
 
-def _try_answer(loop: Loop, message: str) -> tuple[list[str], list[str]]:
-    """What is wrong with the checks of a planner's plan, and the commands of those of
-    the plan that are red for no reason of the place. BadInput if its message holds no
-    plan that fits the schema."""
-    plan = _read_answer(loop, loop.plan, message)
+def _turn(loop: Loop, values: Json, name: str, results: list[AgentResult]) -> str:
+    """One turn of the planner, in a checkout of its own of what the first attempt will
+    see; its last message. RalphError if it did not come to its end."""
+    loop.view.doing("planning")
+    prompt = render_prompt(resource("templates/plan.md"), values)
+    share = limits.share(loop.limits, loop.history, [], 1) or Share()
+    share = share.without(spent_on(results))
+    place = loop.places.of_role(loop.branch.beginning())
+    env = loop.places.env(place.root)
+    planner = loop.agents.planner
+    result = run_role(loop, planner, prompt, name, env, share, place.root)
+    results.append(result)
+    if result.outcome is not Outcome.DONE:
+        kinds = {Outcome.LIMITED: TryLater, Outcome.UNAVAILABLE: AgentUnavailable}
+        kind = kinds.get(result.outcome, RalphError)
+        raise kind(f"the planner did not finish ({result.outcome}): {result.reason}")
+    if result.no_price:
+        raise NeedsPerson(result.no_price)
+    return result.text
+
+
+def _try_checks(loop: Loop, plan: Plan) -> list[str]:
+    """What is wrong with `setup` and the checks of a plan."""
     loop.view.doing("trying the checks, which must be red now")
     shown, loop.places.view = loop.places.view, View()
     try:
         with trial(loop, plan) as tried:
             for _ in [*tried.checks(), *tried.own()]:
                 pass  # doctor says them
-        return tried.no_proofs(), tried.red_for_good
+            return tried.no_proofs()
     except SetupFailed as error:
-        untried = f"{error}; so no check was tried"
+        return [f"{error}; so no check was tried"]
     finally:
         loop.places.view = shown
-    if plan.setup != loop.plan.setup:
-        return [untried], []
-    loop.view.lines([untried])  # it is a person's, so the planner cannot mend it
-    return [], []
-
-
-def _turn(loop: Loop, prompt: str, name: str, before: list[AgentResult]) -> AgentResult:
-    """One turn of the planner, in a checkout of its own of what the first attempt will
-    see."""
-    here = loop.branch.beginning()
-    share = limits.share(loop.limits, loop.history, [], 1) or Share()
-    share = share.without(spent_on(before))
-    place = loop.places.of_role(here)
-    env = loop.places.env(place.root)
-    planner = loop.agents.planner
-    return run_role(loop, planner, prompt, name, env, share, place.root)
-
-
-def _require_answer(result: AgentResult) -> None:
-    """The error for a planner that did not come to its end."""
-    if result.outcome is Outcome.DONE:
-        if result.no_price:
-            raise NeedsPerson(result.no_price)
-        return
-    kinds = {Outcome.LIMITED: TryLater, Outcome.UNAVAILABLE: AgentUnavailable}
-    kind = kinds.get(result.outcome, RalphError)
-    raise kind(f"the planner did not finish ({result.outcome}): {result.reason}")
-
-
-def _answer(loop: Loop, result: AgentResult, name: str) -> str:
-    """The planner's whole message; of a command that prints no events, its whole
-    output."""
-    if loop.agents.planner.streams:
-        return result.text[-_LONGEST:]
-    printed = files.read_regular(loop.paths.logs / f"{name}.out") or b""
-    return printed[-_LONGEST:].decode("utf-8", "replace")
 
 
 # ---------------------------------------------------------------- the plan
 
 
-def _read_answer(
-    loop: Loop, was: Plan, message: str, red: Collection[str] = ()
-) -> Plan:
+def _read_answer(loop: Loop, was: Plan, message: str) -> Plan:
     """The plan from the planner's answer: its tasks and description, with what a person
-    had written at the top level of the plan that `was`; its checks that are `red` are
-    the plan's to mend. BadInput with what is wrong."""
+    had written at the top level of the plan that `was`. BadInput with what is wrong."""
     answer: Json = {}
     for found in json_objects(message):
         if isinstance(found.get("userStories"), list):
@@ -296,8 +239,6 @@ def _read_answer(
         for key in ("setup", "checks"):
             if answer.get(key) and not top.get(key):
                 top[key] = answer[key]
-    if red:
-        top["checks"] = [_may_be_red(check, red) for check in top.get("checks") or []]
     questions = answer.get("questions")
     if questions and isinstance(questions, list):
         top["openQuestions"] = questions
@@ -321,21 +262,12 @@ def _branch(loop: Loop, was: Plan) -> str:
     one of its own, so that it begins with a history of its own."""
     name = loop.branch.name
     is_done = all(task.passed for task in was.tasks) and not loop.branch.is_ahead
-    if is_starter(was) or not loop.history.iteration or not is_done:
+    if is_starter(was) or not is_done:
         return name
-    stem, number = name, 1
-    match = re.fullmatch(r"(.*)-(\d{1,4})", name)
-    if match:
-        stem, number = match[1], int(match[2])
-    return f"{stem}-{number + 1}"
-
-
-def _may_be_red(check: Any, red: Collection[str]) -> Any:
-    """A check as the plan has it, marked if it is one that may start red."""
-    entry = check if isinstance(check, dict) else {"run": check}
-    words = entry.get("run")
-    command = shlex.join(words) if isinstance(words, list) else words
-    return {**entry, "startsRed": True} if command in red else check
+    stem, _, number = name.rpartition("-")
+    if not number.isdecimal():
+        stem, number = name, "1"
+    return f"{stem}-{int(number) + 1}"
 
 
 def _own_keys(task: object) -> Json:
@@ -347,11 +279,11 @@ def _own_keys(task: object) -> Json:
     return {**own, "passes": False}
 
 
-def _replaced(loop: Loop, now: Plan, message: str, red: Collection[str]) -> str:
+def _replaced(loop: Loop, now: Plan, message: str) -> str:
     """The text of the new plan, in place of the one that stands there `now`: somebody
     may have edited it while the planner was at work. That is kept, unless its tasks are
     the example or git has it."""
-    plan = _read_answer(loop, now, message, red)
+    plan = _read_answer(loop, now, message)
     name = loop.git.name_of(loop.paths.prd)
     committed = loop.git.maybe("show", f"HEAD:{name}")
     if committed != now.text and not is_starter(now):
@@ -392,13 +324,11 @@ def _values(loop: Loop) -> Json:
     }
 
 
-def _note(
-    loop: Loop, what: str, results: list[AgentResult], prd_digest: str = ""
-) -> None:
+def _note(loop: Loop, what: str, results: list[AgentResult]) -> None:
     """Record what it cost, which counts toward the plan's budget."""
     took = spent_on(results)
-    loop.view.line(f"{what} | {spent(took)}", color="green" if prd_digest else "yellow")
+    loop.view.line(f"{what} | {spent(took)}", color="green")
     planner = text.one_line(loop.agents.planner.command, 80)
     lines = [f"- planner: {planner}, {spent(took)}"]
     with loop.plan_locked():
-        loop.write(Added(**vars(took), prd=prd_digest), what, lines)
+        loop.write(Added(**vars(took)), what, lines)

@@ -106,15 +106,6 @@ class Opening:
     guards: Sequence[Guard] = ()
     found: Sequence[CheckResult] = ()  # what every check said, once `own` has run
 
-    @property
-    def red_for_good(self) -> list[str]:
-        """The commands of the plan's checks that are red for no reason of the place."""
-        red = []
-        for one in self.guards:
-            if not (one.holds or one.starts_red or one.fault or one.unloaded):
-                red.append(one.check.command)
-        return red
-
     def checks(self) -> Findings:
         """Setup, and every check of the plan. BadInput where commands cannot run here,
         or `setup` is red, or installs into a Python that all places share; TryLater

@@ -136,7 +136,6 @@ class History(Spent):
 
     last: records.Record | None = None
     branch: str = ""  # on which its work landed last
-    planned: str = ""  # the digest of the prd.json that `ralph plan` wrote
     iteration: int = 0
     tasks: defaultdict[str, TaskHistory] = field(
         default_factory=lambda: defaultdict(TaskHistory)
@@ -189,7 +188,6 @@ class History(Spent):
             # the tasks are in prd.json; the cost of the planner is the plan's
             case records.Added():
                 self.add(record)
-                self.planned = record.prd or self.planned
             case records.Stopped():
                 self.run, self.stopped = None, record
         self.last = record

@@ -148,8 +148,6 @@ class Retried(OfTask, event="retry"):
 class Added(Spent, Record, event="add"):
     """A planner's work."""
 
-    prd: str = ""  # the digest of the plan that it wrote, if it did
-
 
 @dataclass(kw_only=True)
 class Landed(Record, event="land"):
