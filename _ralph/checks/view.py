@@ -122,9 +122,8 @@ class Reporter(View):
         if self.verbose:
             agent.raw = self._printed
 
-    def tick(self) -> float:
-        """Where no status stays, tell now and then what goes on; in how many seconds to
-        call this again."""
+    def tick(self) -> None:
+        """Where no status stays, tell now and then what goes on."""
         now = time.monotonic()
         if now - self._said >= _SIGN_OF_LIFE:
             self._said = now
@@ -137,7 +136,6 @@ class Reporter(View):
                 parts.append(f"{heard} ago: {said or 'nothing yet'}")
             if not self.stays:
                 self.line(" | ".join(part for part in parts if part), "  ")
-        return self._said + _SIGN_OF_LIFE - now
 
     def _printed(self, line: str) -> None:
         """Send a line that the agent printed, but for events: their words come by

@@ -83,9 +83,7 @@ def _run(
 ) -> int:
     """A run from its opening to its stop; its exit status."""
     loop: Loop | None = None
-    control.on_interrupt = lambda: view.line(
-        "stopping after the attempts under way; interrupt again to stop now"
-    )
+    control.patient = True
     try:
         loop, lines = start.begin(options, control, view, run_id)
         clear_room(loop)
@@ -93,9 +91,9 @@ def _run(
         view.line(_headline(loop), color="cyan")
         for line in lines:
             view.line(line, color="yellow" if line.startswith("! ") else "")
-        with kept_awake(not options.no_awake) as spare:
+        with kept_awake(not options.no_awake):
             gc.freeze()  # a collection in a loop would copy all that is known here
-            stop = supervise(loop, run_loop, spare)
+            stop = supervise(loop, run_loop)
     except Exception as error:
         view.clear()
         stop = stop_for(error)

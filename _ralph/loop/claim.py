@@ -400,5 +400,6 @@ def wait_for_task(loop: Loop) -> None:
     end = min(end, loop.ends)
     if end > now + 1:
         loop.view.doing(f"waiting until {text.clock(end, now, seconds=True)}")
-    loop.control.sleep(end, is_over)
+    while time.time() < end and not is_over():
+        loop.control.wait(0.2)
     loop.view.doing("")

@@ -300,12 +300,10 @@ class Loop:
         reason: str,
         task: str = "",
         stop: Stop | None = None,
-        spare: frozenset[int] = frozenset(),
     ) -> None:
         """Tell --notify's command of an event, if there is one. Its failure changes
         nothing. It is the person's own, and not part of an attempt. Never under the
-        plan's lock: it may call `ralph tell`, `retry` or `stop`. `spare` are children
-        of ours that stay."""
+        plan's lock: it may call `ralph tell`, `retry` or `stop`."""
         if not self.options.notify:
             return
         so_far = summarize(self.plan, self.history, stop, self.seconds)
@@ -320,7 +318,7 @@ class Loop:
             stdin=f"{json.dumps(told)}\n".encode(),
             out=new_log(self.paths, "notify.log"),
         )
-        done = run_process(notifier, self.control, spare=spare)
+        done = run_process(notifier, self.control)
         if done.ended is Ended.DEADLINE:
             self.view.warn(f"--notify did not end within {_NOTIFY_TIMEOUT:.0f} seconds")
         elif done.exit != 0:

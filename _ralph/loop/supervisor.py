@@ -53,7 +53,6 @@ class Supervisor:
 
     loop: Loop
     run_loop: RunLoop
-    spare: frozenset[int] = frozenset()  # other children of ours
     children: dict[int, Child] = field(default_factory=dict)
     deaths: Counter[tuple[str, bool]] = field(default_factory=Counter)
     first: Stop | None = None  # why the run ends
@@ -92,6 +91,7 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
         os.close(write)
         os.close(alive_read)
+        process.SPARED.add(pid)
         self.children[number] = Child(number, pid, read, alive)
 
     def be_loop(
@@ -104,11 +104,12 @@ class Supervisor:
     ) -> None:
         """What the child does: the life of a loop, and why it ended."""
         os.setsid()
+        process.SPARED.clear()
         leftovers.become_subreaper()
         leftovers.note(os.getppid())
         control = Control(alive)
         above = self.loop.control
-        control.on_interrupt = lambda: None  # the first one is no reason to stop now
+        control.patient = True
         control.install()
         control.interrupts = min(above.interrupts, 1)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
@@ -184,6 +185,8 @@ class Supervisor:
         """The first ^C asks the loops to finish, anything else to stop now."""
         control = self.loop.control
         if control.interrupts and self.first is None:
+            said = "stopping after the attempts under way; interrupt again to stop now"
+            self.loop.view.line(said)
             self.first = Stop("interrupted", "interrupted")
             self.signal_all(signal.SIGINT)
         if control.stop_signal is None:
@@ -213,6 +216,7 @@ class Supervisor:
         while process.reap(child.pid, 5.0) is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGKILL)
+        process.SPARED.discard(child.pid)
         self.loop.view.ended(child.number)
         if child.stop is None:
             self.died(child)
@@ -220,9 +224,7 @@ class Supervisor:
     def died(self, child: Child) -> None:
         """End what a loop left that died, and start it again: not where it died twice
         at the same place, nor where the run ends."""
-        others = frozenset(other.pid for other in self.children.values())
-        left = leftovers.left_by_loop(child.pid)
-        process.sweep(0.0, left=left, spare=self.spare | others)
+        process.sweep(0.0, left=leftovers.left_by_loop(child.pid))
         in_room = clear_room(self.loop, child.number)
         if self.loop.control.stop_now or signal.SIGTERM in child.told:
             self.end_with(Stop("error", "a loop was killed"))
@@ -250,11 +252,12 @@ class Supervisor:
     def close(self) -> None:
         """End all loops that are left, now."""
         self.signal_all(signal.SIGTERM)
-        for child in list(self.children.values()):
+        for child in self.children.values():
+            process.SPARED.discard(child.pid)
             if process.reap(child.pid, 10.0) is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child.pid, signal.SIGKILL)
-        process.sweep(0.0, left=leftovers.left_by_loop(os.getpid()), spare=self.spare)
+        process.sweep(0.0, left=leftovers.left_by_loop(os.getpid()))
 
 
 def clear_room(loop: Loop, number: int | None = None) -> bool:
@@ -272,7 +275,7 @@ def clear_room(loop: Loop, number: int | None = None) -> bool:
     return True
 
 
-def close_run(loop: Loop, stop: Stop, spare: frozenset[int]) -> Stop:
+def close_run(loop: Loop, stop: Stop) -> Stop:
     """Write the one `stop` record, after the last loop has ended, and tell --notify;
     the stop, which the final check may have changed."""
     loop.read()
@@ -286,7 +289,7 @@ def close_run(loop: Loop, stop: Stop, spare: frozenset[int]) -> Stop:
                 f"iteration {loop.history.iteration} | stopped: {stop.reason}",
             )
     loop.control.stop_signal = None  # only another signal cuts --notify short
-    loop.notify("stopped", stop.reason, stop=stop, spare=spare)
+    loop.notify("stopped", stop.reason, stop=stop)
     return stop
 
 
@@ -308,9 +311,6 @@ def with_final_check(loop: Loop, stop: Stop) -> Stop:
     return stop
 
 
-def supervise(
-    loop: Loop, run_loop: RunLoop, spare: frozenset[int] = frozenset()
-) -> Stop:
+def supervise(loop: Loop, run_loop: RunLoop) -> Stop:
     """A run, from its first loop to its `stop` record; why it ended."""
-    stop = Supervisor(loop, run_loop, spare).run()
-    return close_run(loop, stop, spare)
+    return close_run(loop, Supervisor(loop, run_loop).run())

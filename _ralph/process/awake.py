@@ -10,21 +10,26 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+from _ralph.process.process import SPARED
+
 _INHIBIT = ["systemd-inhibit", "--who=ralph", "--why=a run goes on", "--mode=block"]
 
 
 @contextlib.contextmanager
-def kept_awake(wanted: bool = True) -> Iterator[frozenset[int]]:
-    """Inhibit sleep, if `wanted`, until this is left or this process ends, however it
-    ends; the helper's pid, none if that cannot be done."""
+def kept_awake(wanted: bool = True) -> Iterator[None]:
+    """Inhibit sleep, if `wanted` and that can be done, until this is left or this
+    process ends, however it ends."""
     helper = _helper(os.getpid()) if wanted else None
+    if helper is None:
+        yield
+        return
+    SPARED.add(helper.pid)
     try:
-        yield frozenset({helper.pid} if helper else ())
+        yield
     finally:
-        if helper:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(helper.pid, signal.SIGKILL)
-            helper.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(helper.pid, signal.SIGKILL)
+        helper.wait()
 
 
 def _helper(pid: int) -> subprocess.Popen[bytes] | None:

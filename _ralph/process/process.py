@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import fcntl
 import os
 import select
 import signal
@@ -24,14 +23,15 @@ from _ralph.process import leftovers
 from _ralph.process.leftovers import Leftovers
 from _ralph.process.transcript import Transcript
 
+SPARED: set[int] = set()
+"""Children that no sweep ends: the loops, and what keeps the machine awake."""
 GRACE = 5.0
 """Seconds between TERM and KILL for what an attempt leaves behind."""
 _KILL_DEADLINE = 10.0
 _SOON = 10.0
 """Seconds that a program may take that is only asked something."""
 _CHUNK = 1 << 18
-"""Bytes that are read at once and, on Linux, fit into a pipe: then who writes a lot and
-who reads it wait for each other less often."""
+"""Bytes that are read at once."""
 _TAIL = 1 << 16
 _LONGEST_LINE = 32 << 20  # the longest seen from a real agent had 20 MB
 
@@ -48,11 +48,9 @@ class Control:
         self.stop_signal: int | None = None  # the one that says to stop now
         self.finishing = False  # SIGUSR1 came: begin nothing new
         self.orphaned = False  # the supervisor is gone: end everything, write nothing
-        # Called after the first SIGINT
-        self.on_interrupt: Callable[[], object] | None = None
-        # Called during a wait: in how many seconds again
-        self.on_tick: Callable[[], float] | None = None
-        self._asked = False
+        self.patient = False  # the first SIGINT is no reason to stop now
+        # Called once a second, during a wait
+        self.on_tick: Callable[[], object] | None = None
         self._due = 0.0
         self._alive = alive
         self._wake: int | None = None
@@ -77,7 +75,7 @@ class Control:
             return
         if number == signal.SIGINT:
             self.interrupts += 1
-            if self.interrupts == 1 and self.on_interrupt is not None:
+            if self.interrupts == 1 and self.patient:
                 return
         self.stop_signal = self.stop_signal or number
 
@@ -90,8 +88,9 @@ class Control:
         `seconds`; those of `fds` that can be read."""
         if self.on_tick is not None:
             if time.monotonic() >= self._due:
-                self._due = time.monotonic() + self.on_tick()
-            seconds = min(seconds, max(self._due - time.monotonic(), 0.0))
+                self._due = time.monotonic() + 1.0
+                self.on_tick()
+            seconds = min(seconds, 1.0)
         if self._wake is None:  # nothing says that a child has ended
             seconds = min(seconds, 0.2)
         own = [fd for fd in (self._wake, self._alive) if fd is not None]
@@ -100,17 +99,7 @@ class Control:
             os.read(self._wake, 512)
         if self._alive in ready:  # nothing is ever written to it
             self.orphaned = True
-        # Here, as a handler of signals may do nothing
-        if self.interrupts and self.on_interrupt and not self._asked:
-            self._asked = True
-            self.on_interrupt()
         return [fd for fd in ready if fd not in own]
-
-    def sleep(self, until: float, interrupted: Callable[[], bool]) -> None:
-        """Wait for wall-clock time `until` (unix seconds), or until `interrupted()`,
-        which is asked five times a second."""
-        while time.time() < until and not interrupted():
-            self.wait(0.2)
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
@@ -167,14 +156,13 @@ def run_process(
     control: Control,
     on_output: OutputHandler | None = None,
     by_line: bool = True,
-    spare: frozenset[int] = frozenset(),
 ) -> ProcessResult:
     """Run a command in a session of its own, and end all that it started, however it
     ends.
 
     `on_output` gets each complete line of stdout or, without `by_line`, pieces as they
-    come, which is cheap. Memory is constant but for one line at a time. `spare` are
-    children of ours that are not ended. Never raises for what the process does.
+    come, which is cheap. Memory is constant but for one line at a time. Never raises
+    for what the process does.
     """
     started = time.monotonic()
     with (
@@ -193,14 +181,12 @@ def run_process(
         for pipe, log in ((child.stdout, out_log), (child.stderr, err_log)):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
-                with contextlib.suppress(AttributeError, OSError):
-                    fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _CHUNK)
                 logs[pipe.fileno()] = log
         pump = _Pump(child, logs, on_output, by_line and on_output is not None)
         ended = pump.run(control, started + command.timeout, command.idle)
         grace = 0.0 if control.orphaned else GRACE
         left = leftovers.left_by_process(child.pid, mark)
-        survivors = sweep(grace, child, left, spare)
+        survivors = sweep(grace, child, left)
         pump.drain()
     return ProcessResult(
         exit=child.returncode,
@@ -308,7 +294,6 @@ class _Pump:
     by_line: bool
     tail: bytearray = field(default_factory=bytearray)
     line: bytearray = field(default_factory=bytearray)
-    skipping: bool = False
     stop: bool = False
     active: float = field(default_factory=time.monotonic)
 
@@ -373,19 +358,14 @@ class _Pump:
         return True
 
     def _split(self, chunk: bytes) -> None:
-        """Hand over complete lines; one over the limit is dropped."""
+        """Hand over complete lines; the beginning of one over the limit is dropped."""
         *lines, rest = chunk.split(b"\n")
         for line in lines:
-            whole = bytes(self.line) + line if self.line else line
+            self._hand_over(bytes(self.line) + line)
             self.line.clear()
-            if not self.skipping:
-                self._hand_over(whole)
-            self.skipping = False
-        if not self.skipping:
-            self.line += rest
+        self.line += rest
         if len(self.line) > _LONGEST_LINE:
             self.line.clear()
-            self.skipping = True
 
     def _hand_over(self, output: bytes) -> None:
         answer = self.on_output(output) if self.on_output else None
@@ -399,20 +379,19 @@ def sweep(
     grace: float,
     child: subprocess.Popen[bytes] | None = None,
     left: Leftovers | None = None,
-    spare: frozenset[int] = frozenset(),
 ) -> list[int]:
     """End what is `left` or, where this process adopts orphans, every descendant: TERM,
     `grace` seconds, then KILL until none is left.
 
-    `spare` are children that stay, with their own. Returns the pids that survive (in an
+    `SPARED` children stay, with their own. Returns the pids that survive (in an
     uninterruptible wait). Where orphans are adopted, having no child means that nothing
     is left.
     """
     started = time.monotonic()
     warned: set[int] = set()
     while _reap(child) or left:
-        pids = left.left() if left else _descendants(spare)
-        if not pids and (left or spare):
+        pids = left.left() if left else _descendants()
+        if not pids and (left or SPARED):
             break
         spent = time.monotonic() - started
         if spent > grace + _KILL_DEADLINE:
@@ -450,8 +429,8 @@ def _reap(child: subprocess.Popen[bytes] | None) -> bool:
             child.returncode = os.waitstatus_to_exitcode(status)
 
 
-def _descendants(spare: frozenset[int] = frozenset()) -> set[int]:
-    """The descendants of this process, without the children `spare` and theirs. All
+def _descendants() -> set[int]:
+    """The descendants of this process, without the children `SPARED` and theirs. All
     processes are looked at once: those of an attempt can be hundreds, which fork
     meanwhile."""
     import psutil
@@ -462,7 +441,7 @@ def _descendants(spare: frozenset[int] = frozenset()) -> set[int]:
     found: set[int] = set()
     to_visit = [os.getpid()]
     while to_visit:
-        children = below.get(to_visit.pop(), set()) - spare - found
+        children = below.get(to_visit.pop(), set()) - SPARED - found
         found |= children
         to_visit.extend(children)
     return found

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 from pathlib import Path
+from typing import BinaryIO
+
+_CUT = b"\n[cut here]\n"
 
 
 class Transcript:
@@ -13,9 +15,8 @@ class Transcript:
     full disk stops the transcript, never the process."""
 
     def __init__(self, path: Path | None, cap: int) -> None:
-        self._cap, self._part = cap, cap // 8
-        self._lost = 0
-        self._file: io.FileIO | None = None
+        self._cap = cap
+        self._file: BinaryIO | None = None
         if path is not None:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
@@ -35,20 +36,16 @@ class Transcript:
         except OSError:
             self.__exit__()
 
-    def _shorten(self, file: io.FileIO) -> None:
-        """Move the last eighth behind the first and continue there. The file is
-        truncated only at the end, as to free and allocate its blocks each time would
-        cost ten times as much."""
-        self._lost += file.tell() - 2 * self._part
-        file.seek(-self._part, os.SEEK_CUR)
-        end = file.read(self._part)
-        file.seek(self._part)
-        file.write(b"\n[%d bytes cut here]\n" % self._lost)
-        file.write(end)
+    def _shorten(self, file: BinaryIO) -> None:
+        """Move the last eighth behind the first, and continue there."""
+        part = self._cap // 8
+        file.seek(-part, os.SEEK_CUR)
+        end = file.read(part)
+        file.truncate(part)
+        file.seek(part)
+        file.write(_CUT + end)
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.truncate()
             self._file.close()
             self._file = None

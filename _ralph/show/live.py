@@ -95,11 +95,10 @@ class Terminal(View):
         self._doing.clear()
         self.tick()
 
-    def tick(self) -> float:
-        """Draw the status line again; in how many seconds to do it again."""
+    def tick(self) -> None:
+        """Draw the status line again."""
         if self.stays:
             self._put("")
-        return 1.0
 
     def _status(self) -> str:
         """`4 of 9 passed | $0.42 of $5.00 | 1 h 2 min | US-003 agent 2 min 5 s`, or

@@ -22,23 +22,20 @@ def test_below_the_cap_all_is_kept(tmp_path: Path, piece: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1001, 5000, 100_000])
-def test_beyond_it_the_middle_is_cut_and_counted(tmp_path: Path, size: int) -> None:
+def test_beyond_it_the_middle_is_cut(tmp_path: Path, size: int) -> None:
     data = bytes(97 + number % 26 for number in range(size))
     with Transcript(tmp_path / "log", 1000) as log:
         for at in range(0, size, 100):
             log.write(data[at : at + 100])
     found = (tmp_path / "log").read_bytes()
     head, _, rest = found.partition(b"\n[")
-    cut, _, end = rest.partition(b" bytes cut here]\n")
+    end = rest.removeprefix(b"cut here]\n")
     assert (
         head == data[:125]
         and data.endswith(end)
         and len(end) >= 125
         and len(found) < 1200
     )
-    assert (
-        size <= 125 + int(cut) + len(end) <= size * 1.05
-    )  # the words in between are counted, too
 
 
 def test_what_stands_in_its_place_is_no_way_out(tmp_path: Path) -> None:
