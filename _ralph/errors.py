@@ -57,7 +57,12 @@ class NeedsPerson(RalphError):
 
 
 class SetupFailed(NeedsPerson):
-    """`setup` fails on the branch's own files."""
+    """What nothing can pass without is not there for now: `setup` on the branch's own
+    files, a prefix, the judge. `reset` is when (unix time) it is, if that is known."""
+
+    def __init__(self, why: str, reset: float = 0.0) -> None:
+        super().__init__(why)
+        self.reset = reset
 
 
 class AgentUnavailable(RalphError):

@@ -3,14 +3,13 @@ commit is the one commit point; all that follows from it can be done twice."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 
 from _ralph import text
 from _ralph.checks.verdict import reason_to_block
-from _ralph.errors import Exit, NeedsPerson, Stop
+from _ralph.errors import Exit, Stop
 from _ralph.git.branch import AWAY, Moved
 from _ralph.loop.loop import Loop
 from _ralph.loop.stages import Examined
@@ -19,7 +18,6 @@ from _ralph.model import (
     CheckResult,
     Judgement,
     Outcome,
-    Plan,
     Task,
     Verdict,
 )
@@ -28,6 +26,9 @@ from _ralph.state.history import TaskHistory
 from _ralph.state.limits import attempts_at, spent_by
 from _ralph.state.records import AttemptEnded, Failure
 from _ralph.state.summary import spent
+
+_SHOWN = ("- restored", "- notice", "- denied", "- changed tests")
+"""Lines of a verdict that are shown while it is made, too."""
 
 
 def advance(loop: Loop, examined: Examined) -> bool:
@@ -48,20 +49,13 @@ def advance(loop: Loop, examined: Examined) -> bool:
 
 def wait_until_free(loop: Loop, task: Task) -> None:
     """Wait while a working tree has the branch checked out: its files would not follow.
-    NeedsPerson when the run's time is up; the next start examines the work again."""
+    Where the run ends meanwhile, the next start examines the work again."""
     seat = loop.branch.seat
-    if seat is None:
-        return
-    name = loop.branch.name
-    reason = f"{task.id} passed and waits: {name} is checked out in {seat}; {AWAY}"
-    loop.view.doing(f"waiting: {name} is checked out")
-    try:
-        loop.stand_by(reason, lambda: loop.branch.seat is None, task.id)
-    except Stop as stop:
-        # Where another loop met the limit first, this one was only told to end.
-        if stop.word == "limit" or time.time() >= loop.ends:
-            raise NeedsPerson(reason) from None
-        raise
+    if seat is not None:
+        where = f"{loop.branch.name} is checked out in {seat}"
+        loop.view.doing(f"waiting: {where}")
+        said = f"{task.id} passed and waits: {where}; {AWAY}"
+        loop.stand_by(said, lambda: loop.branch.seat is None, task.id)
 
 
 def note(loop: Loop, examined: Examined) -> None:
@@ -84,8 +78,8 @@ def note(loop: Loop, examined: Examined) -> None:
         claims = now is not None and now.passed and not examined.passed
         if now and claims and not loop.trouble:
             loop.mark(lambda plan: edit.set_passed(plan, now, False))
-        if blocked:
-            block(loop, begun.task, blocked)
+        if now and blocked and now.blocked is None:
+            loop.mark(lambda plan: edit.set_blocked(plan, now, blocked))
         record = record_of(loop, examined, blocked, parked, by_person)
         if claims:
             claim = f"{begun.task.id} had been set to pass during the attempt"
@@ -96,12 +90,7 @@ def note(loop: Loop, examined: Examined) -> None:
         loop.write(record, f"{begun.headline} | {decision.verdict}{number}", lines)
         if examined.passed and not loop.trouble:
             mark_passed(loop, record)
-    shown = [f"restored: {line}" for line in record.restored]
-    shown += record.notices
-    shown += [f"denied: {line}" for line in record.denials]
-    if record.tests:
-        shown.append(f"changed tests: {text.few(record.tests)}")
-    loop.view.lines(shown)
+    loop.view.lines([line[2:] for line in lines if line.startswith(_SHOWN)])
     loop.view.verdict(record, spent(examined.result))
     loop.view.task("")
     if examined.passed:
@@ -166,29 +155,13 @@ def keep_work(loop: Loop, examined: Examined, blocked: str) -> str:
     return ""
 
 
-def block(loop: Loop, task: Task, reason: str) -> None:
-    """Block a task in the plan, if it is still there and open."""
-    now = task_now(loop.plan, task.id, task.title)
-    if now and not now.passed and now.blocked is None:
-        loop.mark(lambda plan: edit.set_blocked(plan, now, reason))
-
-
 def mark_passed(loop: Loop, record: AttemptEnded) -> None:
     """Mark the task of a verdict as passed, if that is by all of its checks."""
-    task = task_now(loop.plan, record.task, record.title)
+    task = loop.plan.task_with(record.key)
     if task is None or task.passed:
         return
     if all(check.command in record.checks for check in task.checks):
         loop.mark(lambda plan: edit.set_passed(plan, task, True))
-
-
-def task_now(plan: Plan, id: str, title: str) -> Task | None:
-    """The task that was worked under this id and title: a person may have given it
-    another title meanwhile."""
-    for task in plan.tasks:
-        if task.id == id and (task.title == title or task.checks):
-            return task
-    return None
 
 
 def restore_marks(loop: Loop) -> None:
@@ -249,7 +222,6 @@ def record_of(
         failure=failure_of(examined.binding_first),
         judge=judgement,
         session=result.session or "",
-        exit=result.exit or 0,
         reset=result.reset or 0.0,
         overage=result.overage,
         denials=result.denials[:20],

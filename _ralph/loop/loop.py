@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -24,9 +24,9 @@ from _ralph.errors import BadInput, NeedsPerson, SetupFailed, Stop, StopNow, Try
 from _ralph.git.branch import Branch
 from _ralph.git.git import Git
 from _ralph.model import Paths, Plan
-from _ralph.process.process import Command, Control, Ended, run_process
+from _ralph.process.process import Command, Control, run_process
 from _ralph.state import edit, limits, prd
-from _ralph.state.history import NEVER, History
+from _ralph.state.history import NEVER, History, Unavailable
 from _ralph.state.layout import new_log, stop_is_asked
 from _ralph.state.limits import Limits
 from _ralph.state.log import Log
@@ -129,7 +129,9 @@ class Loop:
         end = time.monotonic() + _PATIENCE
         while True:
             try:
-                self._read_plan()
+                saved = files.read_regular(Path(os.path.realpath(self.paths.prd)))
+                if saved != self.plan.text.encode():
+                    self.use(self.settings.with_plan(prd.load(self.paths.prd)))
                 self.trouble = ""
                 return
             except BadInput as error:
@@ -137,17 +139,6 @@ class Loop:
                     self.trouble = str(error)
                     return
                 self.control.wait(0.2)
-
-    def _read_plan(self) -> None:
-        saved = files.read_regular(Path(os.path.realpath(self.paths.prd)))
-        if saved == self.plan.text.encode():
-            return
-        plan = prd.load(self.paths.prd)
-        new = self.settings.with_plan(plan)
-        if plan.branch != self.plan.branch and self.number == 1:
-            what = "that is another plan, from the next run on"
-            self.view.warn(f"branchName has changed: {what}")
-        self.use(new)
 
     def use(self, settings: Settings) -> None:
         """Go on with these settings."""
@@ -170,13 +161,7 @@ class Loop:
     def mark(self, change: Callable[[Plan], str]) -> None:
         """Change prd.json: `change` makes its new text. Under the plan's lock. BadInput
         if it cannot be read."""
-        ours = change(self.plan)
-        new = edit.apply(self.plan, change)
-        if new.text == ours:
-            kept = replace(new, checks=self.plan.checks, branch=self.plan.branch)
-            self.use(replace(self.settings, plan=kept))
-        else:  # somebody saved it meanwhile
-            self.use(self.settings.with_plan(new))
+        self.use(self.settings.with_plan(edit.apply(self.plan, change)))
 
     # ------------------------------------------------------------ the room's lock
 
@@ -264,12 +249,14 @@ class Loop:
             except SetupFailed as error:
                 if not self.settings.waits:
                     raise TryLater(str(error)) from None
-                why = str(error)
-            until = time.time() + limits.BACKOFF[min(tries, len(limits.BACKOFF) - 1)]
+                failed = error
             tries += 1
-            when = text.clock(min(until, self.ends), time.time(), seconds=True)
+            now = time.time()
+            away = Unavailable(now, failed.reset, tries)
+            until = limits.wait_for(self.limits, away, 0, now)
+            when = text.clock(min(until, self.ends), now, seconds=True)
             self.view.doing(f"waiting to try again until {when}")
-            said = f"{why}; it is tried again, waiting until {when}"
+            said = f"{failed}; it is tried again, waiting until {when}"
             self.stand_by(said, partial(is_past, until), task)
 
     # ------------------------------------------------------------ ralph's branch
@@ -319,9 +306,7 @@ class Loop:
             out=new_log(self.paths, "notify.log"),
         )
         done = run_process(notifier, self.control)
-        if done.ended is Ended.DEADLINE:
-            self.view.warn(f"--notify did not end within {_NOTIFY_TIMEOUT:.0f} seconds")
-        elif done.exit != 0:
+        if not done.succeeded:
             why = text.last_line(done.tail)
             self.view.warn(f"--notify ended with exit {done.exit}: {why}")
 

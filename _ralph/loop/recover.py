@@ -9,7 +9,6 @@ from _ralph.loop.claim import RANDOM, close, id_of_task, with_unfinished_work
 from _ralph.loop.examine import KILLED
 from _ralph.loop.landing import mark_passed, restore_marks
 from _ralph.loop.loop import Loop
-from _ralph.loop.roles import cut_off
 from _ralph.loop.stages import Begun, Worked
 from _ralph.loop.work import collect_again, noted_end
 from _ralph.model import Share, Task, Verdict, spent_on
@@ -93,13 +92,9 @@ def note_passed(loop: Loop, begun: Begun, commit: str) -> None:
     """Note the pass of an attempt whose commit is on the branch, and whose verdict the
     log lacks."""
     task = begun.task
-    results = [noted_end(loop, begun).result]
-    if loop.agents.judge:
-        name = f"{begun.name}-judge"
-        results.append(cut_off(loop, loop.agents.judge, name, "it was cut off"))
     record = replace(
         begun.ended(Verdict.PASSED, "already on the branch; marked as passed"),
-        **vars(spent_on(results)),
+        **vars(spent_on([noted_end(loop, begun).result])),
         tip=loop.branch.commit_at(f"{commit}^"),
         commit=commit,
         base=begun.base,

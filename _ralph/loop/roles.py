@@ -15,13 +15,11 @@ from _ralph.agents.prompt import render_prompt, task_values
 from _ralph.checks.judge import Answer, criteria_of, read_answer
 from _ralph.checks.running import prefix_fails
 from _ralph.checks.verdict import kept_away
-from _ralph.errors import AgentUnavailable, Stop, StopNow
+from _ralph.errors import AgentUnavailable, SetupFailed, StopNow
 from _ralph.files import resource
 from _ralph.loop.loop import Loop, time_is_up
 from _ralph.loop.stages import Examined
 from _ralph.model import AgentResult, Judgement, Outcome, Share, Verdict, spent_on
-from _ralph.state import limits
-from _ralph.state.history import Unavailable
 from _ralph.state.layout import new_log
 
 _DIFF = 24 * 1024
@@ -81,64 +79,50 @@ def cut_off(loop: Loop, agent: Agent, name: str, reason: str) -> AgentResult:
 def ask_judge(loop: Loop, examined: Examined) -> tuple[Judgement, Answer, AgentResult]:
     """Ask the judge about work that passes by evidence: what it said, and what all of
     that took. One that cannot answer now is waited for; an answer that cannot be read
-    is asked for once more. Stop where it is not to be waited for."""
+    is asked for once more."""
     judge = loop.agents.judge
     assert judge
-    tries = 0
-    asked_again = False
-    judgement = Judgement(agent=judge.command, row=judge.name)
-    # What one used that was asked before, of a candidate that a kill or another tip
-    # made stale.
     begun = examined.begun
-    name = f"{begun.name}-judge"
-    judgement.add(spent_on([cut_off(loop, judge, name, "")]))
-    while True:
+    judgement = Judgement(agent=judge.command, row=judge.name)
+    prompt = _judge_prompt(loop, examined)
+
+    def ask() -> AgentResult:
         loop.view.line(f"asking the judge: {judge.command}", "  ")
         loop.view.doing("judge")
         place = loop.places.of_role(examined.commit)
         env = loop.places.env(place.root) | begun.variables(loop.paths)
         share = begun.share.without(examined.spent).without(judgement)
-        prompt = _judge_prompt(loop, examined)
+        name = f"{begun.name}-judge"
         result = run_role(loop, judge, prompt, name, env, share, place.root)
         judgement.add(spent_on([result]))
         judgement.session = result.session or ""
         judgement.overage = result.overage
         judgement.reset = result.reset or 0.0
-        verdict = kept_away(result)
         if loop.control.stop_now:
             raise StopNow
-        if verdict is Verdict.INTERRUPTED and time.time() >= loop.ends - 1:
-            raise time_is_up()
-        if verdict is Verdict.INTERRUPTED:  # its share of the money is spent
-            return judgement, Answer(), result
-        if verdict is Verdict.UNAVAILABLE:
-            raise AgentUnavailable(f"the judge cannot run: {result.reason}")
-        if verdict is Verdict.LIMITED:
-            tries += 1
-            _wait_for_judge(loop, result, tries)
-            continue
+        match kept_away(result):
+            case Verdict.INTERRUPTED if time.time() >= loop.ends - 1:
+                raise time_is_up()
+            case Verdict.UNAVAILABLE:
+                raise AgentUnavailable(f"the judge cannot run: {result.reason}")
+            case Verdict.LIMITED:
+                why = f"the judge cannot answer now: {result.reason}"
+                raise SetupFailed(why, judgement.reset)
+        return result
+
+    for _ in range(2):
+        result = loop.when_setup_works(begun.task.id, ask)
+        answer = Answer(unreadable=f"it did not finish: {result.reason}")
+        if result.outcome is not Outcome.DONE:
+            break
         answer = read_answer(result.text, criteria_of(begun.task))
-        if answer.unreadable and not asked_again and result.outcome is Outcome.DONE:
-            asked_again = True
-            loop.view.line(f"{answer.unreadable}; it is asked once more", "  ")
-            continue
-        judgement.agrees = not (answer.objections or answer.unreadable)
-        objections = answer.objections or [answer.unreadable]
-        judgement.objections = [] if judgement.agrees else objections[:20]
-        return judgement, answer, result
-
-
-def _wait_for_judge(loop: Loop, result: AgentResult, tries: int) -> None:
-    """Wait until a judge that is limited can be asked again. Stop where it is not to be
-    waited for."""
-    now = time.time()
-    away = Unavailable(now, result.reset or 0.0, tries, result.reason)
-    if not loop.settings.waits:
-        raise Stop("limited", f"the judge cannot answer now: {result.reason}")
-    until = limits.wait_for(loop.limits, away, tries - 1, now)
-    when = text.clock(min(until, loop.ends), now, seconds=True)
-    said = f"waiting for the judge until {when}: {result.reason}"
-    loop.stand_by(said, lambda: time.time() >= until)
+        if not answer.unreadable:
+            break
+        loop.view.line(answer.unreadable, "  ")
+    judgement.agrees = not (answer.objections or answer.unreadable)
+    if not judgement.agrees:
+        judgement.objections = (answer.objections or [answer.unreadable])[:20]
+    return judgement, answer, result
 
 
 def _judge_prompt(loop: Loop, examined: Examined) -> str:

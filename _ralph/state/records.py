@@ -99,7 +99,6 @@ class AttemptEnded(Spent, Work, OfTask, event="verdict"):
     failure: Failure = field(default_factory=Failure)
     judge: Judgement = field(default_factory=Judgement)
     session: str = ""
-    exit: int = 0
     reset: float = 0.0
     overage: bool = False
     denials: list[str] = field(default_factory=list)

@@ -106,10 +106,9 @@ def passed_record(commit: str, **fields: Any) -> AttemptEnded:
     [
         ("", "", True),
         ("task 2", "another title", True),
-        ("task 1", "another title", True),  # the same id, and the checks that were run
+        ("task 1", "another title", False),  # another title is another task
         ('"passes": false', '"passes": false, "blocked": "no"', True),
         ('"true"', '"true", "false"', False),  # a check that nobody ran
-        ("task 1", "task 2", True),
     ],
 )
 def test_a_mark_follows_its_task_through_what_a_person_edits_meanwhile(

@@ -122,7 +122,7 @@ def test_a_judge_that_is_limited_is_waited_for_and_the_work_not_done_again(
     soon = f"{LOOKS_OFTEN}limits.BACKOFF = (1.0,)\n"
     code, summary, printed = repo.run(worker, "--judge", judge, first=soon)
     assert (code, repo.passed(), summary["usd"]) == (0, ["T1"], 0.5), printed
-    assert "waiting for the judge until " in printed
+    assert "the judge cannot answer now: " in printed
     assert (repo.read("../worked"), repo.read("../asked")) == ("x", "xxxx")
     assert repo.read("../argv").endswith("--read")
     assert repo.verdicts() == ["T1 passed"]
@@ -171,9 +171,7 @@ def test_a_plan_without_checks_passes_by_its_judge_alone_and_is_weak(
 
 def test_kill_9_while_the_judge_reads_loses_nothing(repo: Repo) -> None:
     repo.plan(TASK, agents={"speaker": ROW})
-    used = {"id": "m", "usage": {"input_tokens": 900, "output_tokens": 1}}
-    first = json.dumps({"type": "assistant", "message": used})
-    hangs = f"print({first!r}, flush=True); time.sleep(0.5); (OUT / 'reading').touch(); time.sleep(60)"
+    hangs = "(OUT / 'reading').touch(); time.sleep(60)"
     script = f"if not (OUT / 'go').exists(): {hangs}\nprint({says_yes()!r})"
     judge, worker = speaker(repo, script), repo.agent(WORK)
     process = repo.start("run", "--agent", worker, "--judge", judge)
@@ -183,11 +181,8 @@ def test_kill_9_while_the_judge_reads_loses_nothing(repo: Repo) -> None:
     assert repo.gone_within(10)
     assert repo.passed() == []
     (repo.outside / "go").touch()
-    code, summary, printed = repo.run(worker, "--judge", judge)
+    code, _, printed = repo.run(worker, "--judge", judge)
     assert (code, repo.passed(), repo.read("../worked")) == (0, ["T1"], "x"), printed
-    # what the one used that was killed counts, too
-    assert summary["tokens"]["input"] == 915
-    assert summary["at_least"]
 
 
 def test_what_a_judge_changes_is_no_part_of_the_work(repo: Repo) -> None:

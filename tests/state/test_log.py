@@ -306,7 +306,7 @@ def ended(**fields: Any) -> AttemptEnded:
 @pytest.mark.parametrize(("more", "wanted"), [
     ("", ended()),
     (', "seconds": 5, "usd": 0.5, "tokens": {"input": 7}', ended(seconds=5, usd=0.5, tokens=Tokens(input=7))),
-    (f', "exit": -9, "weak": true, "usd": {MOST}', ended(exit=-9, weak=True, usd=MOST)),
+    (f', "weak": true, "usd": {MOST}', ended(weak=True, usd=MOST)),
     (', "failure": {"name": "npm", "others": ["a"]}', ended(failure=Failure(name="npm", others=["a"]))),
     (', "judge": {"agrees": true, "usd": 1}', ended(judge=Judgement(agrees=True, usd=1))),
     # an extra key, as of a newer ralph

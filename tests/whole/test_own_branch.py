@@ -98,7 +98,7 @@ WAITS = (
 # What ends the wait for a free branch, and the run's exit status.
 ENDS: dict[str, tuple[Callable[[Repo, subprocess.Popen[str]], object], int]] = {
     "they switch away": (lambda repo, night: sh(repo, "git switch -q -"), 0),
-    "the run's time is up": (lambda repo, night: None, 4),
+    "the run's time is up": (lambda repo, night: None, 3),
     "ralph stop": (lambda repo, night: repo.ralph("stop"), 3),
     "a signal": (lambda repo, night: night.terminate(), 143),
     "kill -9": (lambda repo, night: repo.kill(), -9),
@@ -115,7 +115,7 @@ def test_verified_work_waits_while_somebody_sits_on_the_branch(
     the wait."""
     ends, exit = ENDS[how]
     repo.plan(*map(own, ("T1", "T2", "T3")))
-    limit = ["--max-hours", "0.0014"] if exit == 4 else []
+    limit = ["--max-hours", "0.0014"] if how == "the run's time is up" else []
     told = f"cat >> {repo.outside}/told"
     words = (
         "run",
