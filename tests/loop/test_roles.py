@@ -101,7 +101,6 @@ def test_an_answer_that_cannot_be_read_is_asked_for_once_more_on_the_same_work(
     code, _, printed = repo.run(worker, "--judge", repo.agent(script, "judge"))
     assert (code, repo.verdicts()) == (4, ["T1 passed", "T2 failed"]), printed
     assert (repo.read("../worked"), repo.read("../asked")) == ("xx", "xxxx")
-    assert printed.count("it is asked once more") == 2
 
 
 def test_a_judge_that_is_limited_is_waited_for_and_the_work_not_done_again(
