@@ -29,17 +29,7 @@ KEYS = {
     "limits.rooms": _ROOM,
     "limits.stuck": "six tasks blocked in a row end a run",
 }
-ROW_KEYS = {
-    "events",
-    "reports",
-    "budget",
-    "keys",
-    "login",
-    "reads",
-    "output",
-    "config",
-    "version",
-}
+ROW_KEYS = {"events", "reports", "budget", "keys", "login", "reads", "output", "config"}
 """The keys of an agent in the plan that said how to read it."""
 CONFINED = {"launch", "network"}
 """The keys that confined agents: without them a run must not begin."""

@@ -309,6 +309,7 @@ class AgentResult:
     )
     overage: bool = False  # the provider bills extra usage until then
     denials: list[str] = field(default_factory=list)
+    never: str = ""  # why no attempt can end well
     seconds: float = 0.0
     exit: int | None = None
     active: bool = False

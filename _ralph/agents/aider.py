@@ -55,6 +55,7 @@ CLI = Cli(
         "--no-show-release-notes --no-analytics --analytics-log {log} "
         "--no-show-model-warnings --no-gitignore {permissions} {args}"
     ),
+    version="aider --version",
     env={"COLUMNS": "1000000"},  # where it would break its lines, and JSON in them
     prompt="file",
     text=True,

@@ -26,6 +26,8 @@ _CANNOT_RUN = (
     "model_not_found",
     "cloud_credential_error",
 )
+_STOP_HOOK = "Stop hook feedback"
+_MOST_STOP_HOOKS = 10
 
 
 def read(turn: Turn, event: Json) -> None:
@@ -33,6 +35,8 @@ def read(turn: Turn, event: Json) -> None:
     kind = event.get("type")
     if kind == "assistant":
         _answer(turn, event)
+    elif kind == "user":
+        _feedback(turn, event)
     elif kind == "system":
         _system(turn, event)
     elif kind == "rate_limit_event":
@@ -50,9 +54,21 @@ def _answer(turn: Turn, event: Json) -> None:
             turn.say(turn.text)
         elif part.get("type") == "tool_use":
             turn.use(string(part, "name"), part.get("input"))
-    turn.request(string(message, "id"), _usage(message))
+    turn.request(get(message, "id"), _usage(message))
     if event.get("error") in _CANNOT_RUN:
         turn.end(Outcome.UNAVAILABLE)
+
+
+def _feedback(turn: Turn, event: Json) -> None:
+    """What is said to the model, of which only a Stop hook's words matter: one that
+    never lets it end costs a request each time."""
+    for part in objects(event, "message", "content"):
+        feedback = string(part, "text")
+        turn.stop_hooks += feedback.startswith(_STOP_HOOK)
+        if turn.stop_hooks >= _MOST_STOP_HOOKS:
+            said = feedback.removeprefix(_STOP_HOOK).strip(": \n")
+            turn.never = f"a Stop hook of Claude Code does not let it end: {said}"
+            turn.cannot_succeed(Outcome.FAILED, turn.never)
 
 
 def _system(turn: Turn, event: Json) -> None:
@@ -175,6 +191,7 @@ CLI = Cli(
         "claude -p --output-format stream-json --verbose "
         "{permissions} {budget} {trust} {args}"
     ),
+    version="claude --version",
     permissions={
         "read": words("--permission-mode plan"),
         "edit": (*words("--permission-mode acceptEdits --settings"), _SANDBOX),
@@ -189,7 +206,10 @@ CLI = Cli(
     budget=words("--max-budget-usd {usd}"),
     read=read,
     # What tools gave, which is most of the output.
-    skips=(b'{"type":"user"',),
+    skips=(
+        b'{"type":"user","message":{"role":"user","content":[{"tool_use_id"',
+        b'{"type":"user","message":{"role":"user","content":[{"type":"tool_result"',
+    ),
     reports=("dollars", "tokens"),
     keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     logins=("$CLAUDE_CODE_OAUTH_TOKEN", ".claude/.credentials.json"),

@@ -9,7 +9,6 @@ from pathlib import Path
 from string import Template
 
 from _ralph.agents.turn import Turn
-from _ralph.errors import AgentUnavailable
 from _ralph.model import Json
 
 
@@ -47,6 +46,7 @@ class Cli:
     """
 
     argv: tuple[str, ...] = ()
+    version: str = ""  # the command that prints it
     prompt: str = "stdin"  # or file
     env: Mapping[str, str] = field(default_factory=dict)  # $NAME is a person's variable
     permissions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -100,16 +100,18 @@ class Agent:
         return self.cli.resume.replace("{session}", shlex.quote(session))
 
     def variables(self, env: Mapping[str, str]) -> dict[str, str]:
-        """The variables that it is given; `$NAME` in one is that of `env`.
-        AgentUnavailable where that is not set."""
+        """The variables that it is given; `$NAME` in one is that of `env`."""
         given = {}
-        try:
-            for name, value in self.cli.env.items():
-                given[name] = Template(value).substitute(env)
-        except KeyError as unset:
-            needs = f"needs {unset.args[0]}, which is not set; export it"
-            raise AgentUnavailable(f"the agent {self.name!r} {needs}") from None
+        for name, value in self.cli.env.items():
+            given[name] = Template(value).safe_substitute(env)
         return given
+
+    def missing(self, env: Mapping[str, str]) -> list[str]:
+        """The variables that its own need, and that `env` does not have."""
+        needed: set[str] = set()
+        for value in self.cli.env.values():
+            needed.update(Template(value).get_identifiers())
+        return sorted(name for name in needed if not env.get(name))
 
     def argv(
         self,

@@ -89,6 +89,7 @@ CLI = Cli(
     argv=words(
         "codex exec --json --skip-git-repo-check {permissions} {trust} {args} -"
     ),
+    version="codex --version",
     permissions={
         "read": words("--sandbox read-only"),
         "edit": words("--sandbox workspace-write"),

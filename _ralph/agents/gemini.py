@@ -72,6 +72,7 @@ def _result(turn: Turn, event: Json) -> None:
 
 CLI = Cli(
     argv=words("gemini --output-format stream-json --skip-trust {permissions} {args}"),
+    version="gemini --version",
     permissions={
         "read": words("--approval-mode plan"),
         "edit": words("--approval-mode auto_edit"),

@@ -72,6 +72,7 @@ def _error(turn: Turn, error: object) -> None:
 
 CLI = Cli(
     argv=words("opencode run --format json {permissions} {args}"),
+    version="opencode --version",
     permissions={"read": words("--agent plan"), "full": words("--auto")},
     read=read,
     reports=("dollars", "tokens"),

@@ -67,6 +67,7 @@ def _end(turn: Turn, message: Json) -> None:
 
 CLI = Cli(
     argv=words("pi -p --mode json {permissions} {args}"),
+    version="pi --version",
     permissions={"read": words("--tools read,grep,find,ls"), "full": ()},
     read=read,
     # They hold the whole message so far, each time.

@@ -68,6 +68,8 @@ def _with_row(cli: Cli, row: Mapping[str, Any]) -> Cli:
     cli = replace(cli, argv=tuple(argv), env={**cli.env, **row.get("env", {})})
     if "prompt" in row:
         cli = replace(cli, prompt=row["prompt"])
+    if "version" in row:
+        cli = replace(cli, version=shlex.join(row["version"]))
     if "permissions" in row:  # whoever says them says what confines it
         levels = {level: tuple(words) for level, words in row["permissions"].items()}
         cli = replace(cli, permissions=levels, sandbox_needs=())
@@ -79,10 +81,17 @@ def require(agent: Agent, here: bool = True) -> None:
     permissions; what is not `here` but behind a prefix, that will say."""
     cli = agent.cli
     if here and shutil.which(agent.program) is None:
-        ways = "install it (chmod +x), or name another with --agent"
-        why = f"is not on PATH, or no program; {ways}"
+        if "/" in agent.program and os.path.isfile(agent.program):
+            why = f"cannot be executed; chmod +x {agent.program}"
+        elif "/" in agent.program:
+            why = "does not exist; name another with --agent"
+        else:
+            why = "is not on PATH; install it, or name another with --agent"
         raise AgentUnavailable(f"the agent {agent.program!r} {why}")
-    agent.variables(os.environ)
+    unset = " and ".join(agent.missing(os.environ))
+    if unset:
+        needs = f"needs {unset}, which is not set; export it"
+        raise AgentUnavailable(f"the agent {agent.name!r} {needs}")
     if agent.name == "plain" or agent.permissions == "full":
         return
     if agent.permissions not in cli.permissions:

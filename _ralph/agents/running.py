@@ -149,6 +149,7 @@ def conclude(
     result.text = text.redact(turn.text if agent.streams else process.tail)
     result.session = text.one_line(turn.session, 100) or None
     result.denials = [_line(denied, 200) for denied in turn.denials]
+    result.never = _line(turn.never, 500)
     result.active = turn.active
     # What it took
     result.usd = turn.usd

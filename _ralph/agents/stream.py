@@ -136,7 +136,8 @@ class Stream:
             return False
         if outcome is Outcome.INTERRUPTED:
             return turn.active or not self.unanswered
-        died = outcome is Outcome.FAILED and turn.presumed is None
+        ended_by_us = bool(turn.never)
+        died = outcome is Outcome.FAILED and (turn.presumed is None or ended_by_us)
         return turn.active and (died or outcome is Outcome.TIMED_OUT)
 
     def unreported(self, outcome: Outcome) -> str:

@@ -32,11 +32,14 @@ class Turn:
     overage: bool = False  # its provider bills extra usage
     usd: float | None = None
     tokens: Tokens = field(default_factory=Tokens)
-    # What requests took that no result has counted yet, by the id of the answer
-    asked: dict[str, Tokens] = field(default_factory=dict)
+    asked: Tokens = field(default_factory=Tokens)  # requests that no result has counted
+    asking: Tokens = field(default_factory=Tokens)  # the last one, not among them
+    message: object = None  # its answer
     untold: set[str] = field(default_factory=set)  # units that should have been counted
     denials: list[str] = field(default_factory=list)
     background: set[str] = field(default_factory=set)  # its own tasks that still run
+    stop_hooks: int = 0  # how often a Stop hook did not let it end
+    never: str = ""  # why no attempt can end well
     active: bool = False  # it said something, or used a tool
     # Of the event that was read last:
     words: list[tuple[str, str]] = field(default_factory=list)  # `say` or `tool`
@@ -96,10 +99,13 @@ class Turn:
         reason = "not logged in: the provider answered 401 or 403"
         self.cannot_succeed(Outcome.UNAVAILABLE, reason)
 
-    def request(self, message: str, usage: Usage) -> None:
+    def request(self, message: object, usage: Usage) -> None:
         """Count one request until a result counts it; each part of its answer, a
         `message`, tells it again."""
-        self.asked[message] = tokens(usage)
+        if message != self.message:
+            self.asked.add(self.asking)
+            self.message = message
+        self.asking = tokens(usage)
 
     def count(self, usage: Usage) -> None:
         """Count the tokens of a result, which has all requests before it."""
@@ -109,7 +115,7 @@ class Turn:
         used = tokens(usage)
         self.tokens.add(used)
         if used.total:
-            self.asked = {}
+            self.asked, self.asking = Tokens(), Tokens()
 
     def pay(self, usd: object, total: bool = False) -> None:
         """Count dollars, of all so far with `total`."""
@@ -125,7 +131,7 @@ class Turn:
     def used(self) -> Tokens:
         """The tokens that results have counted, and those of requests since."""
         total = Tokens()
-        for used in (self.tokens, *self.asked.values()):
+        for used in (self.tokens, self.asked, self.asking):
             total.add(used)
         return total
 

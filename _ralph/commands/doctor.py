@@ -26,12 +26,17 @@ from _ralph.loop.opening import trial
 from _ralph.loop.roles import run_role
 from _ralph.loop.start import made, notes, requirements
 from _ralph.model import AgentResult, Finding, Findings, Outcome, Plan, Share
-from _ralph.process.process import Control
+from _ralph.process.process import Command, Control, run_process
 from _ralph.show.live import Terminal
 from _ralph.state import layout, limits, lock, prd, summary
 from _ralph.state.history import RunHistory
 from _ralph.state.options import Options, load_plan, validated
 
+_TEE = "import subprocess_tee, sys; print(subprocess_tee.run(sys.argv[1], tee=False, quiet=True).stdout)"
+"""Python that prints what a command does. subprocess-tee has no deadline, so its
+process has one."""
+_PATIENCE = 30.0
+"""Seconds that an agent may take to say its version."""
 _DOCTORS_OWN = ("--probe", "-v", "--verbose")
 _TURN = 120.0
 """Seconds that an agent may take for one cheap turn."""
@@ -223,8 +228,20 @@ def _agents(loop: Loop) -> Findings:
     for agent in team:
         program = shutil.which(agent.program)
         if loop.places.here and program:
-            yield "ok", f"{agent.command} at {program}"
+            version = _version(loop, agent) if agent.cli.version else "any version"
+            yield "ok", f"{agent.command} at {program}, {version}"
         yield _permissions(loop, agent)
+
+
+def _version(loop: Loop, agent: Agent) -> str:
+    """What it says of its version, in no more than a moment."""
+    words = shlex.join([agent.program, *agent.cli.version.split()[1:]])
+    # Behind a pipe of its own: what it leaves running cannot hold ours.
+    command = f"{words} < /dev/null 2> /dev/null | head -n 1"
+    argv = [sys.executable, "-P", "-c", _TEE, command]
+    asked = Command(argv, loop.paths.root, os.environ, _PATIENCE)
+    said = run_process(asked, loop.control)
+    return text.one_line(said.tail, 60) or "no version"
 
 
 def _permissions(loop: Loop, agent: Agent) -> Finding:

@@ -119,6 +119,8 @@ def why_blocked(
     examined: Examined, history: TaskHistory, allowed: int, by_person: bool
 ) -> str:
     """Why an attempt blocks its task, or nothing."""
+    if examined.result.never:  # no work of any agent could pass
+        return examined.result.never
     begun = examined.begun
     decision = examined.decision
     taken = deepcopy(history.since)

@@ -31,7 +31,7 @@ from _ralph.model import AgentResult, Outcome, Plan, Tokens
 from _ralph.process.process import Control, Ended, ProcessResult
 from _ralph.state import prd
 from tests.conftest import ROOT, Repo, cases, within
-from tests.scripts import own, plan, speaker
+from tests.scripts import MAKES, own, plan, speaker
 
 RECORDED = ROOT / "tests/recordings/claude"
 CLAUDE = find_agent("claude", BUILTIN, "edit")
@@ -185,6 +185,21 @@ def test_denials_of_the_last_result_are_named() -> None:
     last = ends(permission_denials=[bash, edit, denied("Odd")])
     assert feed(lines_of(INIT, last)).denials == ["Bash: make x", "Edit: ab", "Odd"]
     assert feed(lines_of(INIT, last, ends())).denials == []
+
+
+def feedback(words: str) -> dict[str, Any]:
+    content = [{"type": "text", "text": words}]
+    return {"type": "user", "message": {"role": "user", "content": content}}
+
+
+@pytest.mark.parametrize(("times", "words", "never"), [
+    (10, "Stop hook feedback:\nrun the tests", "a Stop hook of Claude Code does not let it end: run the tests"),
+    (10, "I saw: Stop hook feedback", ""),
+])  # fmt: skip
+def test_a_stop_hook_that_never_lets_it_end(times: int, words: str, never: str) -> None:
+    result = feed(lines_of(INIT, *[says("done"), feedback(words)] * times))
+    assert (result.outcome, result.never) == (Outcome.FAILED, never)
+    assert never in result.reason and result.at_least
 
 
 NOISE = rb"""
@@ -776,6 +791,21 @@ def test_text_in_fragments_takes_linear_time() -> None:
 
 
 # ---------------------------------------------------------------- a night
+
+
+def test_a_stop_hook_that_never_lets_an_agent_end_blocks_the_task(repo: Repo) -> None:
+    plan(repo, own("T1"), own("T2"))
+    line = json.dumps(feedback("Stop hook feedback:\nrun the tests"))
+    script = f"""
+(OUT / 'runs').open('a').write(task)
+while task == 'T1': print({line!r}, flush=True)
+{MAKES}
+print({json.dumps(ends())!r})
+"""
+    code, summary, printed = repo.run(speaker(repo, script))
+    assert (code, repo.passed()) == (4, ["T2"]), printed
+    said = "a Stop hook of Claude Code does not let it end: run the tests"
+    assert (summary["tasks"][0]["reason"], repo.read("../runs")) == (said, "T1T2")
 
 
 def test_what_was_denied_and_what_an_agent_asked_stand_in_the_next_prompt(

@@ -51,7 +51,7 @@ claude   root_refused              1    unavailable      0     0     0  -       
 claude   sigint                    0    failed        2250    34  1000  0.00593 s -          act  [ede_diagnostic] result_type=user last_conte
 claude   sigterm                   143  failed        2250     1  1000  -       s -          act  its output ended without a final event (exit
 claude   stdin_12mb                1    unavailable      0     0     0  -       - -          -    exit 1: Error: piped stdin input exceeds 10M
-claude   stop_hook                 143  failed      22000   340 10000  -       s -          act  its output ended without a final event (exit
+claude   stop_hook                 143  failed      22000   340 10000  -       s -          act  a Stop hook of Claude Code does not let it end: [echo 'run the tests first' >&2; exit 2]
 claude   sub_limit                 1    limited          0     0     0  0.00000 s 1795299183 act  You've hit your 5-hour limit · resets 10:13p
 claude   text_429                  1    unavailable      0     0     0  -       - -          -    exit 1: no output
 claude   untrusted                 0    done         4400    68  2000  0.01136 s -          act  done

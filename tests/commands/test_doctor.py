@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Repo, sample
-from tests.scripts import cost, plan, speaker
+from tests.scripts import cost, own, plan, speaker
 
 OWN = {"checks": ["test -f T1.txt"]}
 WORKS = "P(f'{task}.txt').touch()"
@@ -261,6 +261,19 @@ def test_what_a_run_refuses_doctor_refuses_and_no_branch_is_made(
     assert repo.git("for-each-ref", "--format=%(refname:short)") == "main\n"
 
 
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [("echo 1.2.3; sleep 100 &", "1.2.3"), ("exec sleep 100", "no version")],
+)
+def test_a_version_is_asked_with_a_deadline(repo: Repo, script: str, said: str) -> None:
+    repo.plan(own("T1"))
+    repo.tool("claude", script)
+    soon = "from _ralph.commands import doctor; doctor._PATIENCE = 3.0"
+    done = repo.ralph("doctor", "-v", "--full-permissions", first=soon)
+    assert f"claude at {repo.outside}/bin/claude, {said}" in done.stdout, done.stderr
+    assert repo.alive() == []
+
+
 # ---------------------------------------------------------------- the probe
 
 
@@ -303,7 +316,7 @@ def test_how_a_probe_ends(repo: Repo, name: str) -> None:
     repo.plan(OWN, agents={"mine": row}, agent="mine")
     done = repo.ralph("doctor", "-v", "--probe")
     assert says(done, level, words), done.stdout
-    assert repo.read("../words") == "--read\n"
+    assert repo.read("../words") == "--version\n--read\n"
 
 
 def test_an_example_plan_is_looked_at_as_it_stands(repo: Repo) -> None:

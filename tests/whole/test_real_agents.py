@@ -517,6 +517,21 @@ def test_doctor_finds_a_limit(name: str, repo: Repo) -> None:
     assert said.startswith("warning ") and "; a run waits until then" in said, said
 
 
+def test_a_stop_hook_that_never_lets_claude_end_blocks_the_task(
+    repo: Repo, run: Runner
+) -> None:
+    hook = {"type": "command", "command": "echo 'run the tests first' >&2; exit 2"}
+    repo.write(
+        ".claude/settings.json", json.dumps({"hooks": {"Stop": [{"hooks": [hook]}]}})
+    )
+    repo.commit("a Stop hook")
+    # Its own limit is nine times in a row, without a tool in between
+    words = ("--full-permissions", "--once")
+    night = run("claude", [Say("done")], *words, CLAUDE_CODE_STOP_HOOK_BLOCK_CAP="99")
+    assert "run the tests first" in night.verdict["blocked"], night.printed
+    assert 10 <= len(night.model.asked) < 20
+
+
 @every_agent
 def test_a_model_that_never_answers(name: str, repo: Repo, run: Runner) -> None:
     night = run(
