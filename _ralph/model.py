@@ -142,9 +142,9 @@ class Plan:
     @property
     def protected(self) -> list[str]:
         """The patterns of files that an attempt may not change, unless its task allows
-        it; with any, also what decides how a file looks when it is checked out."""
+        it; with any, also what decides how files are checked out."""
         named = list(self.settings.get("protect", []))
-        return [*named, ".gitattributes"] if named else []
+        return [*named, ".gitattributes", ".gitmodules"] if named else []
 
     @functools.cached_property
     def passed_ids(self) -> frozenset[str]:

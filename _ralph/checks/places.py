@@ -251,7 +251,7 @@ class Places:
         """As `snapshot.restore`, with all that a task that may change what `allow` has
         must leave as it was: what the plan protects, ralph's own files, and those by
         which tools decide what to run, of which no new one stays, either."""
-        changed = self.home.difference(before, after).entries
+        changed = self.home.difference(before, after)
         trusted = trust.trusted_kinds(self.from_home.trust, changed)
         trusted -= patterns.matching(allow, trusted)
         left = (*self.state(allow), *trusted)

@@ -12,7 +12,7 @@ from pathlib import Path
 from _ralph import files, text
 from _ralph.errors import BadInput
 from _ralph.git.git import BULK, WHOLE, Git, names_in, nul
-from _ralph.git.submodules import links_among, links_of, submodules_of
+from _ralph.git.submodules import copies_of, links_of
 from _ralph.model import LEFT_OUT
 
 _PLAIN = str.maketrans({letter: f"\\{letter}" for letter in "\\*?[ "})
@@ -52,20 +52,24 @@ class Checkout:
     def inner(self, tree: str) -> dict[str, tuple[str, Checkout]]:
         """The submodules of `tree` that home has copies of, by their paths: the commit,
         and a checkout seen through that copy. BadInput where that lacks the commit."""
+        links = links_of(self.home, self.git, tree)
+        copies = copies_of(self.home, self.git, tree) if links else {}
         found = {}
-        for module in submodules_of(self.home, self.git, tree):
-            words = (f"--git-dir={module.copy}", "cat-file", "-e", module.commit)
+        for path, copy in copies.items():
+            commit = links.get(path)
+            if not commit:
+                continue
+            words = (f"--git-dir={copy}", "cat-file", "-e", commit)
             if self.git.maybe(*words) is None:
                 raise BadInput(
-                    f"{module.path} has no commit {module.commit[:12]} here; see `git "
-                    f"submodule update --init`"
+                    f"{path} has no commit {commit[:12]} here; see `git submodule "
+                    f"update --init`"
                 )
-            root = self.root / module.path
-            env = {"GIT_WORK_TREE": str(root)}
-            git = Git(root, module.copy, module.copy, env, self.home.calls)
-            short = files.digest(os.fsencode(module.path))[:8]
+            root = self.root / path
+            git = Git(root, copy, copy, {}, self.home.calls)
+            short = files.digest(os.fsencode(path))[:8]
             index = self.index.with_name(f"{self.index.name}-{short}")
-            found[module.path] = (module.commit, Checkout(git, root, index))
+            found[path] = (commit, Checkout(git, root, index))
         return found
 
     # ---------------------------------------------------------------- checking out
@@ -142,15 +146,11 @@ class Checkout:
     def tracked(self, tree: str) -> set[str]:
         """The files of `tree` and of its submodules, with their `.git`. A submodule
         that home has no copy of is a folder, though nothing is in it."""
-        entries = self.git.entries(tree)
-        links = links_among(entries)
-        names = {*entries} - links.keys()
-        modules = self.inner(tree) if links else {}
-        for path in links:
-            inside = {"\0"}
-            if path in modules:
-                commit, module = modules[path]
-                inside = module.tracked(commit) | {".git"}
+        links = links_of(self.home, self.git, tree)
+        names = {*self.git.entries(tree)} - links.keys()
+        names |= {f"{path}/\0" for path in links}
+        for path, (commit, module) in self.inner(tree).items():
+            inside = module.tracked(commit) | {".git"}
             names |= {f"{path}/{name}" for name in inside}
         return names
 
@@ -212,15 +212,10 @@ def make_folders_real(root: Path, name: str) -> None:
             files.clear(parent)
 
 
-def make_submodules_real(checkout: Checkout, tree: str) -> list[str]:
-    """Remove links where the submodules of `tree` or folders above them should be;
-    these submodules."""
-    replaced = []
+def make_submodules_real(checkout: Checkout, tree: str) -> None:
+    """Remove links where the submodules of `tree` or folders above them should be."""
     for path in links_of(checkout.home, checkout.git, tree):
-        if leads_out(checkout.root, f"{path}/.git"):
-            make_folders_real(checkout.root, f"{path}/.git")
-            replaced.append(path)
-    return replaced
+        make_folders_real(checkout.root, f"{path}/.git")
 
 
 def remove_unusable(checkout: Checkout, tree: str) -> list[str]:
@@ -235,23 +230,20 @@ def remove_unusable(checkout: Checkout, tree: str) -> list[str]:
         files.clear(checkout.root / name)
         said.append(f"git cannot add {text.one_line(name)}; it was removed")
     links = links_of(checkout.home, checkout.git, tree)
-    of_submodules = tuple(f"{path}/" for path in links)
-    found = {}
-    for name in nested:
-        if not name.startswith(of_submodules):
-            found[name] = name.rpartition("/")[0]
-    if not found:
-        return said
+    folders = [name.rpartition("/")[0] for name in nested]
     words = (*checkout.hiding, "check-ignore", "-z", "--stdin")
-    ignored = names_in(checkout.git.maybe(*words, stdin=nul(found.values())))
-    for name, folder in found.items():
-        if folder not in ignored:
+    ignored: list[str] = []
+    if nested:
+        ignored = names_in(checkout.git.maybe(*words, stdin=nul(folders)))
+    kept = (*(f"{path}/" for path in links), *(f"{folder}/" for folder in ignored))
+    for name, folder in zip(nested, folders, strict=True):
+        if not name.startswith(kept):
             files.clear(checkout.root / name)
             said.append(
                 f"{text.one_line(folder)} was a git repository of its own; its files "
                 f"are part of the work"
             )
-    return [*dict.fromkeys(said)]
+    return said
 
 
 def remove_repositories(checkout: Checkout, tree: str) -> None:

@@ -62,12 +62,12 @@ if flush(os.fsencode(sys.argv[1]), 3) != 0: os.sync()"""
 _SYNC = ["sync", "-f"] if sys.platform == "linux" else [sys.executable, "-ISc", _FLUSH]
 """The command that makes a disk durable. On macOS, `sync` returns before all is
 written; that call waits for it (2), and has the drive empty its cache (1)."""
-_BROKEN = re.compile(
+_UNUSABLE = re.compile(
     "not a git repository|dubious ownership|bad config|config value|repo version"
-    "|must be run in a work tree"
+    "|must be run in a work tree|not found"
 )
+"""What git says of a repository that it cannot read, or whose filter is missing."""
 _FULL = re.compile("No space left on device|Out of diskspace|Disk quota exceeded")
-_NO_FILTER = re.compile(r"([^\s:]+): (?:command )?not found")
 _LITTLE = 1 << 16
 """Bytes: git does not say that the disk is full if it cannot write a ref."""
 _KINDS = files.table("files.json")
@@ -84,13 +84,31 @@ class Calls:
     """What the calls of a run have in common."""
 
     control: Control = field(default_factory=Control)
-    frozen: dict[str, str] = field(default_factory=dict)
-    """The environment since the settings were frozen."""
+    frozen: Path | None = None
+    """The folder that holds the settings since they were frozen."""
 
     @property
     def env(self) -> dict[str, str]:
         """The environment of each call."""
-        return self.frozen or environment()
+        env = settings_env()
+        env["LC_ALL"] = "C"
+        env["GIT_TERMINAL_PROMPT"] = "0"
+        env["GIT_NO_REPLACE_OBJECTS"] = "1"
+        env["GIT_OPTIONAL_LOCKS"] = "0"  # to look at home must not write its index
+        if self.frozen:
+            env["GIT_CONFIG_GLOBAL"] = str(self.frozen / "gitconfig")
+        return env
+
+    def command(self, words: Iterable[str]) -> list[str]:
+        """A whole command, with the settings that hold for each."""
+        settings = list(_SETTINGS)
+        if self.frozen:
+            settings.append(f"core.excludesFile={self.frozen / 'ignore'}")
+            settings.append(f"core.attributesFile={self.frozen / 'attributes'}")
+        command = ["git"]
+        for setting in settings:
+            command += ["-c", setting]
+        return [*command, *words]
 
 
 @dataclass(frozen=True)
@@ -128,23 +146,6 @@ Changed = Mapping[str, tuple[Entry, Entry]]
 
 
 @dataclass(frozen=True)
-class Difference:
-    """How two trees differ, and how many lines were added and removed."""
-
-    entries: Changed = field(default_factory=dict)
-    added: int = 0
-    removed: int = 0
-
-    @property
-    def size(self) -> str:
-        """As in `4 files, +120 -8`; nothing where they do not differ."""
-        if not self.entries:
-            return ""
-        names = text.count(len(self.entries), "file")
-        return f"{names}, +{self.added} -{self.removed}"
-
-
-@dataclass(frozen=True)
 class Git:
     """git in one working tree. `dir` is its git folder, `common` the one that all
     worktrees of the repository share; `env` is added to the environment of each
@@ -159,7 +160,7 @@ class Git:
     _entries: dict[str, dict[str, str]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    _differences: dict[tuple[str, str], Difference] = field(
+    _differences: dict[tuple[str, str], Changed] = field(
         default_factory=dict, repr=False, compare=False
     )
 
@@ -198,7 +199,7 @@ class Git:
         with buffer(stdin) as given, buffer() as out, buffer() as err:
             try:
                 process = subprocess.Popen(
-                    _command(words),
+                    self.calls.command(words),
                     cwd=self.root,
                     env={**self.calls.env, **self.env, **env},
                     start_new_session=True,
@@ -238,19 +239,25 @@ class Git:
             self.trees[commit] = self("rev-parse", f"{commit}^{{tree}}").strip()
         return self.trees[commit]
 
-    def difference(self, before: str, after: str) -> Difference:
-        """How two trees or commits differ. git is asked once for each pair of trees."""
-        before = self.trees.get(before, before)
-        after = self.trees.get(after, after)
-        if before == after:
-            return Difference()
-        pair = (before, after)
+    def difference(self, before: str, after: str) -> Changed:
+        """How two trees or commits differ. git is asked once for each pair."""
+        pair = (self.trees.get(before, before), self.trees.get(after, after))
         if pair not in self._differences:
-            words = ["diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames"]
-            words += ["--ignore-submodules=none", before, after]
+            words = (
+                "diff-tree",
+                "-r",
+                "-z",
+                "--no-renames",
+                "--ignore-submodules=none",
+            )
+            listed = self.names(*words, *pair, timeout=BULK)
+            found = {}
+            for about, name in zip(listed[::2], listed[1::2], strict=True):
+                old_mode, mode, old, blob, _ = about.removeprefix(":").split(" ")
+                found[name] = (Entry(old_mode, old), Entry(mode, blob))
             if len(self._differences) > _REMEMBERED:
                 self._differences.clear()
-            self._differences[pair] = _difference(self.names(*words, timeout=BULK))
+            self._differences[pair] = found
         return self._differences[pair]
 
     def entries(self, tree: str) -> dict[str, str]:
@@ -296,26 +303,6 @@ class Git:
         return replace(self, root=root, env=env)
 
 
-def _difference(fields: list[str]) -> Difference:
-    """What the output of `git diff-tree` says."""
-    found = {}
-    added, removed = 0, 0
-    number = 0
-    while number < len(fields):
-        field = fields[number]
-        number += 1
-        if field.startswith(":"):  # the entries, each followed by its name
-            old_mode, new_mode, old, new, _ = field.lstrip(":").split(" ")
-            found[fields[number]] = (Entry(old_mode, old), Entry(new_mode, new))
-            number += 1
-        else:
-            plus, minus, _ = field.split("\t", 2)
-            if plus.isdigit():  # else it is a binary file
-                added += int(plus)
-                removed += int(minus)
-    return Difference(found, added, removed)
-
-
 def in_folder(folder: Path, env: Mapping[str, str] | None = None) -> Git:
     """git in a folder that need not be in a repository."""
     return Git(folder, folder, folder, dict(env or {}))
@@ -336,13 +323,6 @@ def names_in(output: str | None) -> list[str]:
 def nul(names: Iterable[str]) -> bytes:
     """Names as a call with -z and --stdin takes them."""
     return os.fsencode("\0".join(names) + "\0")
-
-
-def _command(words: Iterable[str]) -> list[str]:
-    command = ["git"]
-    for setting in _SETTINGS:
-        command += ["-c", setting]
-    return [*command, *words]
 
 
 def _wait(
@@ -378,17 +358,8 @@ def _verb(words: Iterable[str]) -> str:
 def _error(folder: Path, words: Iterable[str], done: Done) -> RalphError:
     """The error of a failed call in `folder`, with what a person can do about it."""
     said, verb = text.one_line(done.error, 300), _verb(words)
-    if _BROKEN.search(said):
-        return BadInput(
-            f"git cannot work here: {said}; see .git/HEAD and .git/config, then run it "
-            f"again"
-        )
-    no_filter = _NO_FILTER.search(said)
-    if no_filter:
-        return BadInput(
-            f"git needs {no_filter[1]}, a filter of this repository; install it, then "
-            f"run it again: {said}"
-        )
+    if _UNUSABLE.search(said):
+        return BadInput(f"git cannot work here: {said}; mend that, then run it again")
     failed = RalphError(f"git {verb} failed: {said or f'exit {done.code}'}")
     return no_space(folder, verb, said) or failed
 
@@ -433,24 +404,20 @@ def freeze_settings(home: Git, folder: Path) -> None:
     """Copy this user's git settings, ignore rules and attributes into `folder`. Later
     calls of `home`, and of all that is made from it, read the copies: an agent can
     change the originals."""
-    home.calls.frozen = {}
+    home.calls.frozen = None
     listed = home.maybe("config", "--global", "--includes", "--list", "-z")
     lines = [setting(entry) for entry in names_in(listed)]
-    config = files.clear(folder / "gitconfig")
-    config.write_bytes(os.fsencode("".join(lines)))
     left_behind = [f"{name}/" for name in CACHES]
     left_behind += [*_KINDS["left by tools"], *LEFT_BY_AGENTS, ""]
     ignored = "\n".join(left_behind).encode()
-    ignored += _setting_file(home, "core.excludesFile", "ignore")
-    ignore = files.clear(folder / "ignore")
-    ignore.write_bytes(ignored)
-    attributes = files.clear(folder / "attributes")
-    attributes.write_bytes(_setting_file(home, "core.attributesFile", "attributes"))
-    env = environment()
-    env["GIT_CONFIG_GLOBAL"] = str(config)
-    add_setting(env, "core.excludesFile", str(ignore))
-    add_setting(env, "core.attributesFile", str(attributes))
-    home.calls.frozen = env
+    frozen = {
+        "gitconfig": os.fsencode("".join(lines)),
+        "ignore": ignored + _setting_file(home, "core.excludesFile", "ignore"),
+        "attributes": _setting_file(home, "core.attributesFile", "attributes"),
+    }
+    for name, data in frozen.items():
+        files.clear(folder / name).write_bytes(data)
+    home.calls.frozen = folder
 
 
 def _setting_file(home: Git, key: str, default: str) -> bytes:
@@ -463,15 +430,6 @@ def _setting_file(home: Git, key: str, default: str) -> bytes:
         own = f"{os.environ.get('HOME') or os.devnull}/.config"
         path = Path(os.environ.get("XDG_CONFIG_HOME") or own, "git", default)
     return files.read_regular(Path(os.path.realpath(path))) or b""
-
-
-def add_setting(env: dict[str, str], key: str, value: str) -> None:
-    """Add one setting to those that an environment has for git."""
-    count = env.get("GIT_CONFIG_COUNT", "")
-    number = int(count) if count.isdecimal() else 0
-    env[f"GIT_CONFIG_KEY_{number}"] = key
-    env[f"GIT_CONFIG_VALUE_{number}"] = value
-    env["GIT_CONFIG_COUNT"] = str(number + 1)
 
 
 def setting(entry: str) -> str:
@@ -487,13 +445,3 @@ def setting(entry: str) -> str:
 def escaped(value: str) -> str:
     """A value as git reads it between double quotes."""
     return value.translate({92: "\\\\", 34: '\\"', 10: "\\n", 9: "\\t", 8: "\\b"})
-
-
-def environment() -> dict[str, str]:
-    """The environment of git calls."""
-    env = settings_env()
-    env["LC_ALL"] = "C"
-    env["GIT_TERMINAL_PROMPT"] = "0"
-    env["GIT_NO_REPLACE_OBJECTS"] = "1"
-    env["GIT_OPTIONAL_LOCKS"] = "0"  # to look at home must not write its index
-    return env

@@ -3,7 +3,9 @@ and links that name places of this machine, and what git ignores."""
 
 from __future__ import annotations
 
+import filecmp
 import os
+from collections import defaultdict
 from pathlib import Path
 
 from _ralph import files, text
@@ -54,27 +56,21 @@ def litter(checkout: Checkout, tree: str, work: Changed) -> tuple[set[str], list
 
 def _copies(checkout: Checkout, work: Changed) -> dict[str, str]:
     """The files that hold what a file of `.worktreeinclude` holds, each with that."""
-    sizes = {_size(checkout.root / name) for name in work} - {0}
-    alike = []
-    for name in checkout.carried:
-        if _size(checkout.home.root / name) in sizes and "\n" not in name:
-            alike.append(name)
-    if not alike:
-        return {}
-    stdin = os.fsencode("".join(f"{checkout.home.root}/{name}\n" for name in alike))
-    words = ("hash-object", "--no-filters", "--stdin-paths")
-    blobs = (checkout.git.maybe(*words, stdin=stdin, timeout=BULK) or "").split()
-    known = dict(zip(blobs, alike, strict=False))
+    home = checkout.home.root
+    by_size: dict[int, list[str]] = defaultdict(list)
+    for source in checkout.carried:
+        if about := files.regular(home / source):
+            by_size[about.st_size].append(source)
     found = {}
-    for name, (_, new) in work.items():
-        if new.blob in known:
-            found[name] = known[new.blob]
+    for name in work:
+        path = checkout.root / name
+        about = files.regular(path, follow=False)
+        if not about or not about.st_size:
+            continue
+        for source in by_size[about.st_size]:
+            if filecmp.cmp(home / source, path, shallow=False):
+                found[name] = source
     return found
-
-
-def _size(path: Path) -> int:
-    about = files.regular(path)
-    return about.st_size if about else 0
 
 
 def _names_places(checkout: Checkout, name: str) -> bool:
@@ -83,27 +79,23 @@ def _names_places(checkout: Checkout, name: str) -> bool:
     return places in (files.read_regular(checkout.root / name, _LOOKED_AT) or b"")
 
 
-def leads_nowhere(checkout: Checkout, changed: Changed, work: Changed) -> list[str]:
+def leads_nowhere(checkout: Checkout, changed: Changed) -> list[str]:
     """Why what was `changed` would be green on this machine alone, a line for each: a
-    file that has a new line with the path of a place, and a link that is absolute or
-    leads out of the checkout. In the files that are new in `work`, `litter` has looked
-    for such lines."""
+    file that names a place now, and a link that is absolute or leads out of the
+    checkout."""
     found = []
     for name, (base, new) in changed.items():
         shown = text.one_line(name)
-        is_looked_at = name in work and not work[name][0].exists
         if new.is_link and _leads_out(checkout.root, name):
             found.append(
                 f"{shown} is a link that is absolute or leads out of the checkout: in a "
                 f"clone it leads nowhere"
             )
-        elif new.is_file and not is_looked_at and _names_places(checkout, name):
-            before = b""
+        elif new.is_file and _names_places(checkout, name):
+            before = ""
             if base.is_file:
-                before = os.fsencode(checkout.git("cat-file", "blob", base.blob))
-            now = files.read_regular(checkout.root / name, _LOOKED_AT) or b""
-            added = set(now.splitlines()) - set(before.splitlines())
-            if any(os.fsencode(checkout.root.parent) in line for line in added):
+                before = checkout.git("cat-file", "blob", base.blob)
+            if str(checkout.root.parent) not in before:
                 found.append(
                     f"{shown} names a checkout of ralph, which a clone does not have"
                 )
@@ -113,19 +105,13 @@ def leads_nowhere(checkout: Checkout, changed: Changed, work: Changed) -> list[s
 def _leads_out(root: Path, name: str) -> bool:
     """Whether a link is absolute or leads out of `root`, if only to come back: into the
     very checkout that it was made in."""
-    link = root / name
     try:
-        target = Path(os.readlink(link))
+        target = os.readlink(root / name)
     except OSError:
         return False
-    if target.is_absolute():
-        return True
-    depth = name.count("/")
-    for part in target.parts:
-        depth += -1 if part == ".." else 1
-        if depth < 0:
-            return True
-    return not Path(os.path.realpath(link)).is_relative_to(root)
+    first = Path(os.path.normpath(Path(name).parent / target)).parts[0]
+    real = Path(os.path.realpath(root / name))
+    return first in ("/", "..") or not real.is_relative_to(root)
 
 
 def ignored_since(checkout: Checkout, moment: float) -> list[str]:

@@ -19,7 +19,7 @@ _MARKER = "^(<<<<<<<+|>>>>>>>+) [0-9a-f]{40}"
 class Merge:
     """The tree of a merge. `marked` are the files with conflict markers in it; `kept`
     those that conflicted, too, and stand as on the first side: lock files, and what has
-    no lines to mark."""
+    no lines to mark. Where a file is a folder on the other side, all stands so."""
 
     tree: str
     marked: list[str] = field(default_factory=list)
@@ -43,17 +43,21 @@ def merge(git: Git, tip: str, commit: str) -> Merge:
     tree = tree.strip()
     if done.code == 0:
         return Merge(tree)
-    names: list[str] = []
-    for conflict in conflicts:
-        name = conflict.partition("\t")[2]
-        name = name.removesuffix(f"~{tip}").removesuffix(f"~{commit}")
-        if name and name not in names:
-            names.append(name)
+    said = "\0".join(conflicts)
+    is_apart = f"~{tip}\0" in said or f"~{commit}\0" in said
+    said = said.replace(f"~{tip}\0", "\0").replace(f"~{commit}\0", "\0")
+    names = [*dict.fromkeys(entry.partition("\t")[2] for entry in names_in(said))]
+    if is_apart:  # one side has a folder in the place of the other's file
+        return Merge(git.tree(tip), kept=names)
     lined = [name for name in names if PurePosixPath(name).name not in _LOCK_FILES]
     marked = still_marked(git, tree, lined)
     kept = [name for name in names if name not in marked]
     if kept:
-        tree = _with_kept(git, tree, tip, commit, kept)
+        nothing = f"0 {'0' * len(tip)}"
+        there = git.entries(tip)
+        tree = git.edited(
+            tree, [f"{there.get(name, nothing)}\t{name}" for name in kept]
+        )
     return Merge(tree, marked, kept)
 
 
@@ -66,20 +70,3 @@ def still_marked(git: Git, tree: str, names: list[str]) -> list[str]:
     listed = names_in(git.maybe(*words, timeout=BULK))
     found = [entry.partition(":")[2] for entry in listed]
     return [name for name in found if name in names]  # and not one in a folder
-
-
-def _with_kept(git: Git, tree: str, tip: str, commit: str, names: list[str]) -> str:
-    """The tree with these files, and what lies below them, as `tip` has them. Where one
-    side has a folder, git calls the other's file NAME~COMMIT."""
-    replaced = {*names}
-    for side in (tip, commit):
-        replaced |= {f"{name}~{side}" for name in names}
-    folders = tuple(f"{name}/" for name in names)
-    lines = []
-    for name in git.entries(tree):
-        if name in replaced or name.startswith(folders):
-            lines.append(f"0 {'0' * len(tip)}\t{name}")
-    for name, about in git.entries(tip).items():
-        if name in replaced or name.startswith(folders):
-            lines.append(f"{about}\t{name}")
-    return git.edited(tree, lines)

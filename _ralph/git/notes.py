@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from _ralph import files
+from _ralph import codec, files
 from _ralph.git.checkout import Checkout
 
 
@@ -24,15 +23,12 @@ class Start:
 
 def note_start(checkout: Checkout, start: Start) -> None:
     """Note what an attempt begins with here."""
-    words = f"{start.attempt} {start.tree} {start.snapshot}"
-    files.atomic_write(checkout.beside("start"), words.encode())
+    files.atomic_write(checkout.beside("start"), codec.dumped(start))
 
 
 def noted_start(checkout: Checkout) -> Start | None:
-    """What `note_start`, or ralph 0.3, wrote last; None if nothing can be read."""
-    words = _read(checkout, "start").decode("utf-8", "replace")
-    found = re.fullmatch(r"(\w+) ([0-9a-f]{40,64}) ([0-9a-f]{40,64})", words)
-    return Start(*found.groups()) if found else None
+    """What `note_start` wrote last; None if nothing can be read."""
+    return codec.load(Start, checkout.beside("start"))
 
 
 def note_setup(checkout: Checkout, stamp: str, made: Mapping[str, Any]) -> None:
@@ -45,11 +41,7 @@ def note_setup(checkout: Checkout, stamp: str, made: Mapping[str, Any]) -> None:
 def noted_setup(checkout: Checkout) -> tuple[str, dict[str, Any]]:
     """What `note_setup` last wrote; nothing where that cannot be read."""
     try:
-        found = json.loads(_read(checkout, "setup"))
+        found = json.loads(files.read_regular(checkout.beside("setup")) or b"")
         return str(found["stamp"]), dict(found["made"])
     except (ValueError, TypeError, LookupError, RecursionError):
         return "", {}
-
-
-def _read(checkout: Checkout, kind: str) -> bytes:
-    return files.read_regular(checkout.beside(kind)) or b""

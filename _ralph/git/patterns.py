@@ -33,16 +33,12 @@ def folded(name: str) -> str:
 
 def matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
     """Whether a name lies under one of `patterns`, for names that come one by one."""
-    import warnings
-
     from pathspec import GitIgnoreSpec  # 65 ms, and `ralph status` does not need it
 
-    with warnings.catch_warnings():  # of Python's, about what [[] may mean some time
-        warnings.simplefilter("ignore", FutureWarning)
-        try:
-            return GitIgnoreSpec.from_lines(patterns).match_file
-        except re.error as error:
-            raise BadInput(f"a pattern cannot be read: {error}") from None
+    try:
+        return GitIgnoreSpec.from_lines(patterns).match_file
+    except re.error as error:
+        raise BadInput(f"a pattern cannot be read: {error}") from None
 
 
 def matching(patterns: Iterable[str], names: Iterable[str]) -> set[str]:

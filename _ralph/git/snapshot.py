@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import filecmp
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,20 +40,21 @@ def snapshot(checkout: Checkout, tree: str) -> tuple[str, list[str]]:
     """The tree of all files here that git does not ignore, where `tree` was checked
     out; and lines about what is not in it. Files of ralph's own, and submodules, stand
     in it as `tree` has them."""
-    replaced = make_submodules_real(checkout, tree)
+    make_submodules_real(checkout, tree)
     links = links_of(checkout.home, checkout.git, tree)
-    apart = [*checkout.state, *LEFT_OUT, *links]
-    if links:
-        apart.append(".gitmodules")
     git = checkout.git
     try:
-        said = _add_all(checkout, apart)
+        said = _add_all(checkout, [*checkout.state, *LEFT_OUT, *links])
         made = git("write-tree", timeout=BULK)
     except Late as error:  # a sparse file of terabytes
         remove_lock(checkout)
         return git.tree(tree), [f"git could not add the work: {error}"]
-    if links:
-        said = _submodule_changes(checkout, tree, replaced) + said
+    for path, (_, module) in checkout.inner(tree).items():
+        if not module.exists or module.changed():
+            said.append(
+                f"{text.one_line(path)} is a submodule; what was changed in it is not "
+                f"part of the work"
+            )
     return made.strip(), said
 
 
@@ -67,50 +68,36 @@ def settle(checkout: Checkout, tree: str) -> str:
     return snapshot(checkout, tree)[0]
 
 
-def _add_all(checkout: Checkout, apart: Iterable[str]) -> list[str]:
+def _add_all(checkout: Checkout, apart: list[str]) -> list[str]:
     """`git add` all but `apart`; a line for each thing that git could not add. One that
     a filter refuses ends the whole call, so it is left out of the next."""
     git = checkout.git
-    # where one leads out, git would add nothing at all
-    left_out = [name for name in apart if not leads_out(git.root, name)]
+    words = [*checkout.hiding, "add", "-A", "--sparse", "--ignore-errors", "--", ":/"]
+    for name in apart:
+        if not leads_out(git.root, name):  # git would add nothing at all
+            words.append(f":(top,exclude,literal){name}")
     said: list[str] = []
-    failed: list[str] = []
     for number in range(_REFUSALS):
-        words = [*checkout.hiding, "add", "-A", "--sparse", "--ignore-errors"]
-        words += ["--", ":/", *(f":(top,exclude,literal){name}" for name in left_out)]
         done = git.run(*words, timeout=BULK)
         failed = re.findall("^(?:error|fatal): .*", done.error, re.MULTILINE)
         if done.code == 0 or (done.error.startswith(_IGNORED) and not failed):
             return said
-        named = ["".join(groups) for groups in _FATAL_NAME.findall(done.error)]
-        named = [name for name in named if name not in left_out]
-        if number == 0 and "Permission denied" in done.error:
-            files.open_up(git.root)
-        elif not named:
-            break
-        for name in named:
+        refused = _FATAL_NAME.search(done.error)
+        if refused:
+            name = refused[1] or refused[2]
+            words.append(f":(top,exclude,literal){name}")
             said.append(
                 f"git cannot add {text.one_line(name)}; it is not part of the work"
             )
-        left_out += named
+        elif number:
+            break
+        else:
+            files.open_up(git.root)
     full = no_space(git.root, "add", done.error)
     if full:
         raise full
-    for line in failed[:3] or [done.error]:
-        said.append(f"git cannot add a part of the work: {text.one_line(line)}")
-    return said
-
-
-def _submodule_changes(checkout: Checkout, tree: str, replaced: list[str]) -> list[str]:
-    """Lines about what was changed in the submodules of `tree`, or `replaced` one."""
-    ignored = "what was changed in it is not part of the work"
-    lines = []
-    for path, (_, module) in checkout.inner(tree).items():
-        if path in replaced or (module.exists and module.changed()):
-            lines.append(f"{text.one_line(path)} is a submodule; {ignored}")
-    if checkout.git("diff", "--name-only", "--", ".gitmodules"):
-        lines.append(f".gitmodules says where the submodules are; {ignored}")
-    return lines
+    line = text.one_line(done.error, 300)
+    return [*said, f"git cannot add a part of the work: {line}"]
 
 
 # ---------------------------------------------------------------- what differs
@@ -120,8 +107,8 @@ def work(checkout: Checkout, start: Start, after: str) -> Changed:
     """What an agent did until the snapshot `after`: the entries that the tree which it
     began with has to replace, as they are there and as they are now."""
     git = checkout.git
-    changed = git.difference(start.snapshot, after).entries
-    by_setup = git.difference(start.tree, start.snapshot).entries  # and by git itself
+    changed = git.difference(start.snapshot, after)
+    by_setup = git.difference(start.tree, start.snapshot)  # and by git itself
     found = {}
     edited = {}
     for name, (old, new) in changed.items():
@@ -143,7 +130,7 @@ def work(checkout: Checkout, start: Start, after: str) -> Changed:
 def with_work(git: Git, start: Start, after: str, found: Changed) -> str:
     """The tree that an attempt began with, and the work that was `found` of what changed
     until the snapshot `after`: mostly that itself."""
-    changed = git.difference(start.snapshot, after).entries
+    changed = git.difference(start.snapshot, after)
     if start.tree == start.snapshot and found == changed:
         return after
     entries = {name: new for name, (_, new) in found.items()}
@@ -199,7 +186,7 @@ def restore(
     pattern is their name or path (`conftest.py`). ralph's own files, `state`, are
     always restored. The tree, what was restored, as it was before, and the names of
     what is new and stays."""
-    changed = git.difference(before, after).entries
+    changed = git.difference(before, after)
     # Some disks tell neither cases nor Unicode forms apart
     protect = [patterns.folded(pattern) for pattern in protect]
     state = [patterns.folded(name) for name in state]

@@ -140,8 +140,8 @@ def second_snapshot(
     rulebook = loop.git.name_of(loop.paths.rulebook)
     if rulebook in copies:
         protected.append(rulebook)
-    difference = loop.git.difference(base, tree)
-    if not difference.entries and ended.began:
+    changed = loop.git.difference(base, tree)
+    if not changed and ended.began:
         state = loop.places.state()
         notices += changed_at_home(loop.git, state, ended.began)
     if loop.settings.jobs > 1 or left != tree:
@@ -152,11 +152,11 @@ def second_snapshot(
         ended.began,
         left,
         tree,
-        changed=[*difference.entries],
-        changes=difference.size,
+        changed=[*changed],
+        changes=loop.git("diff-tree", "--shortstat", base, tree).strip(),
         restored=restored,
         protected=protected,
-        naming=leads_nowhere(place, difference.entries, kept),
+        naming=leads_nowhere(place, changed),
         notices=notices,
         said=text.redact(handoff.decode("utf-8", "replace")),
     )

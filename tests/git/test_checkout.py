@@ -145,7 +145,7 @@ def test_a_filter_that_is_not_installed_is_named(project: Repo) -> None:
     project.commit("a large file")
     project.git("config", "filter.lfs.process", "no-such-lfs filter-process")
     project.git("config", "filter.lfs.required", "true")
-    with pytest.raises(BadInput, match="git needs no-such-lfs, a filter of this"):
+    with pytest.raises(BadInput, match=r"git cannot work here: .*no-such-lfs"):
         checked_out(project)
 
 
@@ -324,16 +324,14 @@ def test_what_is_ignored_and_new_is_named_and_caches_are_not(project: Repo) -> N
     assert found == ["build", "d.log", "x.log"]
 
 
-def test_changes_name_the_files_and_count_the_lines(repo: Repo) -> None:
+def test_changes_name_the_files(repo: Repo) -> None:
     before = head(repo)
     repo.write("a.txt", "b\nc\n")
     repo.write("é\n", "x\n")
     (repo.path / "blob").write_bytes(b"\0\1")
     repo.commit("work")
     git, names = Git.at(repo.path), ["a.txt", "blob", "é\n"]
-    found = git.difference(before, head(repo))
-    assert ([*found.entries], found.size) == (names, "3 files, +3 -1")
-    assert git.difference(before, before).size == ""
+    assert [*git.difference(before, head(repo))] == names
 
 
 # ---------------------------------------------------------------- protected files
@@ -423,11 +421,9 @@ def test_submodules_come_from_home_s_own_copies_the_nested_ones_too(
 
 
 IN_LIB = "vendor/lib is a submodule; what was changed in it is not part of the work"
-WHERE = ".gitmodules says where the submodules are; what was changed in it is not part of the work"
 SUBMODULES = {
     "edited": ("echo EVIL > vendor/lib/lib.txt", IN_LIB),
     "a link": ("rm -r vendor; ln -s HOME/vendor vendor", IN_LIB),
-    "moved": ("sed -i s,vendor/lib,elsewhere, .gitmodules", WHERE),
 }
 
 
