@@ -242,6 +242,8 @@ class Git:
     def difference(self, before: str, after: str) -> Changed:
         """How two trees or commits differ. git is asked once for each pair."""
         pair = (self.trees.get(before, before), self.trees.get(after, after))
+        if pair[0] == pair[1]:
+            return {}
         if pair not in self._differences:
             words = (
                 "diff-tree",

@@ -279,7 +279,7 @@ def record_lines(examined: Examined, record: AttemptEnded) -> list[str]:
         ("session", examined.begun.agent.reopen(result.session)),
         ("judge", judge),
         ("checks", checks),
-        ("changes", examined.worked.changes),
+        ("changes", text.few(examined.worked.changed)),
         ("changed tests", text.few(record.tests)),
         ("flaky", text.few(record.flaky)),
         ("reason", record.reason),

@@ -91,7 +91,6 @@ class Worked:
     left: str = ""
     tree: str = ""
     changed: Sequence[str] = ()  # names of files
-    changes: str = ""  # how many, and how many lines
     restored: Sequence[str] = ()  # lines: what was put back, or left out
     protected: Sequence[str] = ()  # of that, what `allow` could let in
     naming: Sequence[str] = ()  # lines: what would be green on this machine alone

@@ -153,7 +153,6 @@ def second_snapshot(
         left,
         tree,
         changed=[*changed],
-        changes=loop.git("diff-tree", "--shortstat", base, tree).strip(),
         restored=restored,
         protected=protected,
         naming=leads_nowhere(place, changed),

@@ -164,7 +164,7 @@ def test_a_plan_that_somebody_saves_during_an_edit_keeps_both(
 LINES = """\
 - agent: worker, N s, ended well
 - checks: test -f T1.txt passed (N s), ! grep -q bad b.txt failed with exit 1 (N s)
-- changes: 3 files changed, 3 insertions(+), 1 deletion(-)
+- changes: T1.txt, b.txt, test_a.py
 - changed tests: test_a.py
 - reason: ! grep -q bad b.txt failed with exit 1 (N s)
 - restored: p.txt

@@ -162,7 +162,7 @@ def examined_with(hostile: str) -> Examined:
     said = (
         f"status: done\nlearned: {hostile}\nquestion: {hostile}\nnext step:\n{hostile}"
     )
-    worked = Worked(begun, result, changes=hostile, said=said)
+    worked = Worked(begun, result, changed=[hostile], said=said)
     candidate = Candidate(worked, "tip", "commit")
     decision = Decision(Verdict.FAILED, hostile)
     return Examined(candidate, "commit", decision, result, [red, green])
