@@ -324,24 +324,23 @@ def doctor(probe: bool, **given: Any) -> int:
 
 @cli.command()
 @options.PRD
-@click.argument("branch", required=False)
 @options.CHECK
 @options.WRAP
 @options.for_people
-def land(branch: str | None, **given: Any) -> int:
+def land(**given: Any) -> int:
     """Merge finished work into the current branch.
 
-    Merges the branch of the plan, which BRANCH may name, with the branch that you are
-    on, and runs all checks of the plan on the result in a new checkout. If they pass,
-    or fail on your branch, too, your branch moves there and your uncommitted edits
-    stay. Otherwise nothing changes, and the exit status is 4.
+    Merges the branch of the plan with the branch that you are on, and runs all checks
+    of the plan on the result in a new checkout. If they pass, or fail on your branch,
+    too, your branch moves there and your uncommitted edits stay. Otherwise nothing
+    changes, and the exit status is 4.
 
     \b
     git switch main && ralph land --prd prices/prd.json
     """
     from _ralph.commands.land import land_branch
 
-    return land_branch(branch, options.chosen(given))
+    return land_branch(options.chosen(given))
 
 
 @cli.command()

@@ -11,7 +11,7 @@ from _ralph import text
 from _ralph.checks.opening import open_prefix, require_git
 from _ralph.checks.room import Room
 from _ralph.checks.running import Job, require_setup, run_checks
-from _ralph.checks.suite import Comparison, Kind, compare, judged
+from _ralph.checks.suite import compare, judged
 from _ralph.commands.run import alone
 from _ralph.errors import BadInput, Exit, NeedsPerson
 from _ralph.git.branch import Branch, current_branch
@@ -27,20 +27,16 @@ from _ralph.state.options import Options
 from _ralph.state.records import Landed
 
 
-def land_branch(name: str | None, options: Options) -> int:
+def land_branch(options: Options) -> int:
     """Merge the branch of a plan with the current one, check it in the plan's clean
-    room, and move the current one if all is green; the exit status. `name` may say
-    which branch is meant. BadInput, with nothing done, where it cannot even be
-    tried."""
+    room, and move the current one if all is green; the exit status. BadInput, with
+    nothing done, where it cannot even be tried."""
     onto = standing()
     own = look(options)
     if not own.git.common.samefile(onto.git.common):
         there = f"{own.paths.prd} is a plan of another repository"
         raise BadInput(f"{there}; go there to land its work")
     branch = own.history.branch or own.branch.name
-    if name and name != branch:
-        plan = f"the branch of {own.paths.prd.name} is {branch}"
-        raise BadInput(f"{plan}; name the plan of {name} with --prd")
     if not Branch(onto.git, branch, "").tip():
         raise BadInput(f"there is no branch {branch} yet; `ralph run` makes it")
     view = Terminal()
@@ -63,11 +59,9 @@ def standing() -> Branch:
         raise BadInput(f"there is no git repository here; {cd}")
     git = Git.at(here[0])
     onto = Branch(git, current_branch(git), "")
-    switch = "switch to the branch that should get the work: git switch BRANCH"
-    if not (onto.name and onto.tip()):
-        raise BadInput(f"no branch with a commit is checked out here; {switch}")
-    if onto.name.startswith("ralph/"):
-        raise BadInput(f"the current branch {onto.name} is ralph's own; {switch}")
+    if not (onto.name and onto.tip()) or onto.name.startswith("ralph/"):
+        switch = "switch to the one that should get the work: git switch BRANCH"
+        raise BadInput(f"no branch of yours with a commit is checked out; {switch}")
     return onto
 
 
@@ -84,57 +78,44 @@ def _make_ready(loop: Loop, onto: Branch) -> None:
 
 
 def _land(loop: Loop, name: str) -> None:
-    """Merge, check, move; again on the new tip if the current branch moved meanwhile.
-    NeedsPerson, with everything as it was, if it conflicts, is red, or edits are in the
-    way."""
-    onto, theirs = loop.branch, Branch(loop.branch.git, name, "")
-    while True:
-        tip, work = onto.tip(), theirs.tip()
-        if not (tip and work):
-            gone = onto.name if work else name
-            raise NeedsPerson(f"the branch {gone} was deleted meanwhile")
-        if onto.contains(work, tip):
-            loop.view.line(f"{name} is in {onto.name} already")
-            return
-        commit = _merge(loop, name, tip, work)
-        onto.pin("candidate", commit)
-        _require_green(loop, name, commit, tip)
-        loop.git.sync()
-        if _fast_forward(onto, commit, tip):
-            said = f"{name} landed on {onto.name}"
-            with loop.plan_locked():
-                loop.write(Landed(), said)
-            loop.view.line(said, color="green")
-            return
-        loop.view.line(f"{onto.name} moved meanwhile; trying again on its new tip")
-
-
-def _merge(loop: Loop, name: str, tip: str, work: str) -> str:
-    """The commit that would land: that of the branch itself where nothing is to be
-    merged."""
+    """Merge, check, move. NeedsPerson, with everything as it was, if it conflicts, is
+    red, edits are in the way, or somebody moved the current branch meanwhile."""
     onto = loop.branch
-    if onto.contains(tip, work):
-        return work
-    merged = merge(loop.git, tip, work)
-    if merged.conflicts:
-        files = text.few(merged.conflicts)
-        by_hand = f"do it by hand: git merge {name}"
-        raise NeedsPerson(f"{name} does not merge with {onto.name}: {files}; {by_hand}")
-    message = f"Merge branch '{name}'\n"
-    return onto.commit(merged.tree, tip, message, sign=onto.signs, merge=work)
+    tip, work = onto.tip(), Branch(onto.git, name, "").tip()
+    if onto.contains(work, tip):
+        loop.view.line(f"{name} is in {onto.name} already")
+        return
+    commit = work
+    if not onto.contains(tip, work):
+        merged = merge(loop.git, tip, work)
+        if merged.conflicts:
+            files = text.few(merged.conflicts)
+            by_hand = f"{files}; do it by hand: git merge {name}"
+            raise NeedsPerson(f"{name} does not merge with {onto.name}: {by_hand}")
+        message = f"Merge branch '{name}'\n"
+        commit = onto.commit(merged.tree, tip, message, sign=onto.signs, merge=work)
+    onto.pin("candidate", commit)
+    _require_green(loop, name, commit, tip)
+    loop.git.sync()
+    _fast_forward(onto, commit, tip)
+    said = f"{name} landed on {onto.name}"
+    with loop.plan_locked():
+        loop.write(Landed(), said)
+    loop.view.line(said, color="green")
 
 
-def _fast_forward(onto: Branch, commit: str, tip: str) -> bool:
-    """Let git move the branch and the files of the person's own tree to `commit`; False
-    if somebody moved the branch from `tip` meanwhile. NeedsPerson, with everything as
-    it was, if edits are in the way."""
+def _fast_forward(onto: Branch, commit: str, tip: str) -> None:
+    """Let git move the branch and the files of the person's own tree to `commit`.
+    NeedsPerson, with everything as it was, if somebody moved the branch from `tip`
+    meanwhile, or edits are in the way."""
     quiet = ("--no-stat", "-q", "--no-autostash")
     words = ("merge", "--ff-only", "--no-overwrite-ignore", *quiet, commit)
     done = onto.git.run(*words, timeout=BULK)
     if done.code == 0 and onto.tip() == commit:
-        return True
+        return
     if onto.tip() != tip or current_branch(onto.git) != onto.name:
-        return False
+        again = "call `ralph land` again"
+        raise NeedsPerson(f"{onto.name} moved meanwhile; {again}")
     if full := no_space(onto.git.common, "merge", done.error):
         raise full
     said = text.one_line(done.error, 400)
@@ -158,22 +139,15 @@ def _require_green(loop: Loop, name: str, commit: str, tip: str) -> None:
     before = {}
     for one in _results(loop, name, tip, checks, label):
         before[one.command] = one
-    new = []
     for result in red:
-        if result.command in before:
-            result = _against(before[result.command], result)
-        if not result.ok:
-            new.append(result)
-    if new:
-        for line in last_lines(new[0].tail):
+        result = _against(before[result.command], result)
+        if result.ok:
+            loop.view.lines([f"red before, too: {result.name}"])
+            continue
+        for line in last_lines(result.tail):
             loop.view.line(line, "  ")
-        names = text.few([f"{result.name} {result.outcome}" for result in new])
-        printed = f"all that it printed is in {new[0].log}"
-        raise NeedsPerson(
-            f"{name} did not land on {loop.branch.name}: {names}; {printed}"
-        )
-    names = text.few([result.name for result in red])
-    loop.view.lines([f"red before, too: {names}"])
+        why = f"{result.name} {result.outcome}; all that it printed is in {result.log}"
+        raise NeedsPerson(f"{name} did not land on {loop.branch.name}: {why}")
 
 
 def _against(before: CheckResult, now: CheckResult) -> CheckResult:
@@ -182,8 +156,7 @@ def _against(before: CheckResult, now: CheckResult) -> CheckResult:
     task was allowed that."""
     if not (before.is_sound and before.tests):
         return replace(now, ok=not before.ok)
-    failed = compare([before], [now]).names(Kind.FAILED)
-    return judged(now, Comparison({Kind.FAILED: failed} if failed else {}))
+    return judged(now, compare([before], [now], let_go=True))
 
 
 def _results(
