@@ -3,7 +3,7 @@
 import os
 import sys
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 # A project can have a json.py where PYTHONPATH leads: Python's own modules come first.
 _OWN = os.path.dirname(os.__file__)
