@@ -6,9 +6,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
+from xml.etree.ElementTree import Element
 
 from _ralph import files, text
 from _ralph.model import SingleTests
@@ -21,7 +22,7 @@ _MESSAGES = 500
 """Characters of what one failure says, and failures of which it is kept."""
 _CONTROL = bytes({*range(1, 32)} - {*b"\t\n\r"})
 """No XML, but some runners write what a test printed as it is: escapes of colours."""
-_FAILURES = {"failure", "error", "rerunFailure", "rerunError"}
+_FAILURES = {"failure", "error"}
 _SKIPS = {"skipped", "disabled", "notrun"}
 _PASSED, _SKIPPED, _FAILED = range(3)
 _NO_TITLE = {"test", "pytest", "Mocha Tests"}
@@ -34,6 +35,25 @@ class _Unread(Exception):
     """Why results cannot be read: what follows `its results`."""
 
 
+@dataclass
+class _Bounded:
+    """Files of results, one after the other, within what is `left` of bytes, and until
+    `ends` (monotonic seconds)."""
+
+    left: int
+    ends: float
+    file: IO[bytes] | None = None
+
+    def read(self, size: int) -> bytes:
+        piece = self.file.read(size) if self.file else b""
+        self.left -= len(piece)
+        if self.left < 0:
+            raise _Unread(f"are over {_BYTES >> 20} MB")
+        if time.monotonic() > self.ends:
+            raise _Unread(f"take over {_SECONDS:.0f} seconds to read")
+        return piece.translate(None, _CONTROL)
+
+
 def read(path: Path, root: Path) -> SingleTests:
     """What the file at `path`, or the .xml files in a folder, say of single tests. In
     their names, paths in the folder `root` are relative to it, as places differ.
@@ -42,12 +62,11 @@ def read(path: Path, root: Path) -> SingleTests:
         why = "it wrote no results to RALPH_RESULTS; does the tool pass it on?"
         return SingleTests(unread=why)
     report = _Report(root)
-    left = _BYTES
-    ends = time.monotonic() + _SECONDS
+    source = _Bounded(_BYTES, time.monotonic() + _SECONDS)
     try:
         for file in sorted(files.walk(path)):
             if file == path or file.suffix == ".xml":
-                left -= _parse(file, report, left, ends)
+                _parse(file, source, report)
     except RecursionError:
         return SingleTests(unread="its results are too many folders, one in the other")
     except _Unread as why:
@@ -55,42 +74,28 @@ def read(path: Path, root: Path) -> SingleTests:
     return report.tests()
 
 
-def _parse(path: Path, report: _Report, limit: int, ends: float) -> int:
-    """Tell `report` of each element in a file; no tree is built. The bytes that it has,
-    at most `limit`."""
-    from defusedxml.ElementTree import DefusedXMLParser, ParseError
+def _parse(path: Path, source: _Bounded, report: _Report) -> None:
+    """Tell `report` of each suite and test in a file; what was told is dropped."""
+    from defusedxml.ElementTree import ParseError, iterparse
 
-    file = files.open_regular(path)
-    if file is None:
+    source.file = files.open_regular(path)
+    if source.file is None:
         raise _Unread("are no regular file that can be read")
-    parser = DefusedXMLParser(target=report, forbid_dtd=True)
-    size = 0
     try:
-        with file:
-            while piece := file.read(files.PIECE):
-                size += len(piece)
-                if size > limit:
-                    raise _Unread(f"are over {_BYTES >> 20} MB")
-                if time.monotonic() > ends:
-                    raise _Unread(f"take over {_SECONDS:.0f} seconds to read")
-                parser.feed(piece.translate(None, _CONTROL))
-            parser.close()
+        with source.file:
+            for event, element in iterparse(source, ("start", "end"), forbid_dtd=True):
+                kind = _kind(element)
+                if kind == "testsuite" and event == "start":
+                    report.open(element)
+                elif kind == "testsuite":
+                    report.close()
+                elif kind == "testcase" and event == "end":
+                    report.add(element)
+                if kind in ("testsuite", "testcase") and event == "end":
+                    element.clear()
     except (ParseError, ValueError, LookupError, OSError) as error:
         # ValueError: a DOCTYPE; LookupError: an encoding that there is not
         raise _Unread(f"are no JUnit XML: {text.one_line(str(error))}") from None
-    return size
-
-
-@dataclass
-class _Test:
-    """A test while it is read: the kinds of elements in it, its status among them, what
-    its failures say, and whether a failure would mean that a file of tests could not be
-    loaded."""
-
-    name: str
-    kinds: set[str]
-    stands_for_file: bool
-    said: str = ""
 
 
 @dataclass
@@ -106,8 +111,7 @@ class _Suite:
 
 
 class _Report:
-    """All tests so far, and where in a file the parser is, which calls `start`, `data`
-    and `end`."""
+    """All tests so far, and the suites that are open."""
 
     def __init__(self, root: Path) -> None:
         tops = {os.path.abspath(root), os.path.realpath(root)}
@@ -115,10 +119,7 @@ class _Report:
         self._states: dict[str, int] = {}
         self._messages: dict[str, str] = {}
         self._uncollected: list[str] = []
-        self._errors = 0  # that runs count, and no case shows
-        self._telling = 0  # failures that are open
-        self._suites = [_Suite()]  # those that are open
-        self._open: list[_Test] = []
+        self._suites = [_Suite()]
 
     def tests(self) -> SingleTests:
         """What was found."""
@@ -132,92 +133,67 @@ class _Report:
                 found.skipped.append(name)
             else:
                 found.failed[name] = self._messages.get(name, "")
-        if self._errors > 0:  # gotestsum, before Go 1.24
-            found.uncollected.append("a package that the results do not name")
         return found
 
-    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        kind = _kind(tag)
-        if kind == "testsuites":
-            errors = attributes.get("errors", "")[:9]
-            self._errors += int(errors) if errors.isdecimal() else 0
-        elif kind == "testsuite":
-            name = _joined(self._suites[-1].name, self._title(attributes, "name"))
-            counts = attributes.get("tests", "")[:9]
-            self._suites.append(_Suite(name, self._file(attributes), counts))
-        elif kind == "testcase":
-            self._open.append(self._test(attributes))
-        elif self._open:
-            self._open[-1].kinds.add(kind)
-            self._errors -= kind == "error"
-            if kind in _FAILURES:
-                self._telling += 1
-                self.data(attributes.get("message", "") + "\n")
+    def open(self, suite: Element) -> None:
+        """A suite begins."""
+        name = _joined(self._suites[-1].name, self._title(suite, "name"))
+        counts = suite.get("tests", "")[:9]
+        self._suites.append(_Suite(name, self._file(suite), counts))
 
-    def data(self, piece: str) -> None:
-        if self._telling and len(self._messages) < _MESSAGES:
-            test = self._open[-1]
-            test.said = (test.said + piece)[: 2 * _MESSAGE]
-
-    def end(self, tag: str) -> None:
-        kind = _kind(tag)
-        if kind == "testsuite":
-            self._close(self._suites.pop())
-        elif kind == "testcase":
-            self._add(self._open.pop())
-        elif self._open and kind in _FAILURES:
-            self._telling -= 1
-
-    def _test(self, attributes: Mapping[str, str]) -> _Test:
-        """A test, with what it is called in every run and place: its file, its class,
-        or else the suites that it is in, and its name."""
-        owner = self._title(attributes, "classname") or self._suites[-1].name
-        title = self._name(attributes, "name")
-        name = _joined(self._file(attributes), owner, title) or "(no name)"
-        status = {attributes.get("status", "")} & _SKIPS
-        # pytest and Go leave the class of a module or package empty
-        of_none = attributes.get("classname") == "" and not attributes.get("file")
-        of_file = owner == "Test suite failed to run" or _FILE.fullmatch(title)
-        return _Test(name, status, of_none or bool(of_file))
-
-    def _add(self, test: _Test) -> None:
-        """A name that stands there twice is as its worst. What is skipped may have
-        failed: a `todo`."""
-        state = _PASSED
-        if test.kinds & _SKIPS:
-            state = _SKIPPED
-        elif test.kinds & _FAILURES:
-            state = _FAILED
-        self._states[test.name] = max(state, self._states.get(test.name, _PASSED))
-        if state == _PASSED:
-            self._suites[-1].passed.append(test.name)
-            return
-        self._suites[-1].others += 1
-        if state == _FAILED and test.name not in self._messages:
-            self._messages[test.name] = self._plain(test.said).strip()[:_MESSAGE]
-            if test.stands_for_file:
-                self._uncollected.append(test.name)
-
-    def _close(self, suite: _Suite) -> None:
-        """Where a suite counts no more tests than those that did not pass, the others
-        were only prepared: `pytest --setup-only`."""
+    def close(self) -> None:
+        """A suite ends. Where it counts no more tests than those that did not pass, the
+        others were only prepared: `pytest --setup-only`."""
+        suite = self._suites.pop()
         if suite.counts.isdecimal() and int(suite.counts) <= suite.others:
             for name in suite.passed:
                 self._states[name] = max(_SKIPPED, self._states[name])
 
-    def _file(self, attributes: Mapping[str, str]) -> str:
-        """The file that they name, if it is in the place, else that of the suite around
-        them."""
-        name = self._name(attributes, "file")
+    def add(self, case: Element) -> None:
+        """A test, by what it is called in every run and place: its file, its class, or
+        else the suites that it is in, and its name. A name that stands there twice is
+        as its worst."""
+        suite = self._suites[-1]
+        owner = self._title(case, "classname") or suite.name
+        title = self._name(case, "name")
+        name = _joined(self._file(case), owner, title) or "(no name)"
+        failures = [child for child in case if _kind(child) in _FAILURES]
+        state = _FAILED if failures else _PASSED
+        # What is skipped may have failed: a `todo`
+        if _SKIPS & {case.get("status"), *map(_kind, case)}:
+            state = _SKIPPED
+        self._states[name] = max(state, self._states.get(name, _PASSED))
+        if state == _PASSED:
+            suite.passed.append(name)
+            return
+        suite.others += 1
+        if state == _SKIPPED or name in self._messages:
+            return
+        said = ""
+        if len(self._messages) < _MESSAGES:
+            for one in failures:
+                said += "\n".join([one.get("message", ""), *one.itertext()]) + "\n"
+        said = self._plain(said[: 2 * _MESSAGE])
+        self._messages[name] = said.strip()[:_MESSAGE]
+        # pytest and Go leave the class of a module or package empty
+        of_none = case.get("classname") == "" and not case.get("file")
+        of_file = owner == "Test suite failed to run" or _FILE.fullmatch(title)
+        if of_none or of_file:
+            self._uncollected.append(name)
+
+    def _file(self, element: Element) -> str:
+        """The file that it names, if it is in the place, else that of the suite around
+        it."""
+        name = self._name(element, "file")
         return self._suites[-1].file if not name or name.startswith("/") else name
 
-    def _title(self, attributes: Mapping[str, str], key: str) -> str:
-        """What they call a class or a suite, if it says anything."""
-        name = self._name(attributes, key)
+    def _title(self, element: Element, key: str) -> str:
+        """What it calls a class or a suite, if that says anything."""
+        name = self._name(element, key)
         return "" if name in _NO_TITLE else name
 
-    def _name(self, attributes: Mapping[str, str], key: str) -> str:
-        return " ".join(self._plain(attributes.get(key, "")).split())
+    def _name(self, element: Element, key: str) -> str:
+        return " ".join(self._plain(element.get(key, "")).split())
 
     def _plain(self, said: str) -> str:
         """The same without secrets and without the folder of the place."""
@@ -226,9 +202,9 @@ class _Report:
         return text.clean(text.redact(said))
 
 
-def _kind(tag: str) -> str:
+def _kind(element: Element) -> str:
     """The name of an element without its namespace."""
-    return tag.rpartition("}")[2]
+    return element.tag.rpartition("}")[2]
 
 
 def _joined(*names: str) -> str:
