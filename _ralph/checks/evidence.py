@@ -12,8 +12,6 @@ from _ralph.checks.suite import Comparison, Kind, compare, judged, ran
 from _ralph.git import patterns
 from _ralph.model import Check, CheckResult, Outcome
 
-FURTHEST = 10
-"""Ancestors of the tip on which a suite is looked for that did not run whole there."""
 AGAIN = "once more: "
 """What stands before checks that are shown, where they run again."""
 
@@ -24,6 +22,8 @@ that `Question.runs` knows it; given the commit, the checks, what stands before 
 where they are shown, and whether to run them again. Else only those run that have no
 result yet. What it returns: the results of the checks, remembered ones marked as
 recalled; and what else is red in the room, such as `setup`, then alone."""
+Runs = Callable[[str, str], Sequence[CheckResult]]
+"""What a check said on a commit each time that it ran there, given both."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,8 @@ class Question:
     gives_up: bool = False
     outcome: Outcome = Outcome.DONE  # how the agent ended
     run: RunChecks
-    runs: Callable[[str, str], Sequence[CheckResult]]  # `Results.runs`
-    ancestors: Callable[[str, int], Sequence[str]]  # `Branch.ancestors`
+    runs: Runs  # `Results.runs`
+    ancestors: Callable[[str], Sequence[str]]  # `Branch.ancestors`
 
 
 @dataclass(frozen=True)
@@ -103,121 +103,83 @@ class Evidence:
         return self.base is False or bool(recovered)
 
 
-@dataclass(frozen=True)
-class Step:
-    """Checks to run, where, and why, as it is shown."""
-
-    commit: str
-    checks: tuple[Check, ...]
-    label: str
-    again: bool = True
-
-
 def gather(question: Question) -> list[Evidence]:
     """The evidence for each check of the program, in order; or what was found, if
     `setup` is red or git did not end. Where a check did not run, nothing runs again."""
-    found = question.run(question.candidate, question.program, "", False)
+    candidate, tip = question.candidate, question.tip
+    found = question.run(candidate, question.program, "", False)
     results = {result.command: result for result in found}
     commands = {check.command for check in question.program}
     if results.keys() - commands:
         return [Evidence(result) for result in found]
+    earlier: dict[str, Sequence[CheckResult]] = {}
+
+    def measured() -> list[Evidence]:
+        evidence = []
+        for check in question.program:
+            before = earlier.get(check.command, ())
+            evidence.append(_measured(question, check, results, before))
+        return evidence
+
     if commands - results.keys():  # it was cut short, and is red
-        return [_measured(question, check, results) for check in question.program]
-    if question.candidate != question.tip and question.plan:
-        question.run(question.tip, question.plan, BEFORE, False)
-    steps: list[Step] = []
-    while True:
-        evidence = [_measured(question, check, results) for check in question.program]
-        step = next_step(question, evidence, steps)
-        if step is None:
-            return evidence
-        steps.append(step)
-        again = question.run(step.commit, step.checks, step.label, step.again)
-        if step.commit == question.candidate:
-            # what is green in either run is green
-            for result in again:
-                first = results.get(result.command)
-                if first and not first.ok:
-                    results[result.command] = result
+        return measured()
+    if candidate != tip and question.plan:
+        question.run(tip, question.plan, BEFORE, False)
+    for check in question.plan:
+        if check.results and not ran(question.runs(tip, check.command)):
+            checks = up_to(question.program, [check.command])
+            ancestors = question.ancestors(tip)
+            ran_there = earlier_runs(checks, ancestors, question.run, question.runs)
+            earlier[check.command] = ran_there
+    evidence = measured()
 
-
-def next_step(
-    question: Question, evidence: Sequence[Evidence], steps: Sequence[Step]
-) -> Step | None:
-    """What must run before the evidence can be judged, after these steps, and why.
-
-    An ancestor of the tip, where a suite did not run whole there. The candidate once
-    more, where it is red by single tests alone, or by anything and the task would be
-    given up; then the tip, for tests that are gone, or for all that is left of the
-    plan, as what is red there now does not bind. The tip also for what turned green, if
-    it must speak for an agent that did not end well.
-    """
+    # Once more: what is red by single tests alone, or by anything and the task would be
+    # given up. What is green in either run is green.
+    unsure = []
     red = [one for one in evidence if one.red]
     by_tests = all(one.tests and one.tests.breaks for one in red)
-    if by_tests:  # else it is red whatever an ancestor says
-        back = _further_back(question, evidence, steps)
-        if back:
-            return back
-    if not red:
-        turned = [one for one in evidence if one.turned]
-        if turned and question.outcome is not Outcome.DONE:
-            return _on_tip(question, turned, steps)
-        return None
-    counts = question.outcome in (Outcome.DONE, Outcome.FAILED, Outcome.TIMED_OUT)
-    gives_up = question.gives_up and counts
-    if not (by_tests or gives_up):
-        return None
-    if not any(step.commit == question.candidate for step in steps):
-        commands = [one.result.command for one in red]
-        checks = up_to(question.program, commands)
-        return Step(question.candidate, checks, AGAIN)
-    left = []
-    for one in red:
-        gone = one.tests and one.tests.names(Kind.GONE)
-        if gone or (gives_up and not one.own):
-            left.append(one)
-    return _on_tip(question, left, steps)
+    if red and (by_tests or question.gives_up):
+        checks = up_to(question.program, [one.result.command for one in red])
+        for result in question.run(candidate, checks, AGAIN, True):
+            if not results[result.command].ok:
+                results[result.command] = result
+        evidence = measured()
+        red = [one for one in evidence if one.red]
+        for one in red:
+            gone = one.tests and one.tests.names(Kind.GONE)
+            if gone or (question.gives_up and not one.own):
+                unsure.append(one.result.command)
+    # What turned green must be sure if it is to speak for an agent that did not end well.
+    if not red and question.outcome is not Outcome.DONE:
+        unsure = [one.result.command for one in evidence if one.turned]
+    # On the tip once more: what is red there now does not bind.
+    if unsure and candidate != tip:
+        question.run(tip, up_to(question.program, unsure), BEFORE, True)
+        evidence = measured()
+    return evidence
 
 
-def _on_tip(
-    question: Question, evidence: Sequence[Evidence], steps: Sequence[Step]
-) -> Step | None:
-    """The program up to these checks on the tip, once."""
-    if question.candidate == question.tip or not evidence:
-        return None
-    if any(step.commit == question.tip for step in steps):
-        return None
-    commands = [one.result.command for one in evidence]
-    return Step(question.tip, up_to(question.program, commands), BEFORE)
-
-
-def _further_back(
-    question: Question, evidence: Sequence[Evidence], steps: Sequence[Step]
-) -> Step | None:
-    """The next ancestor of the tip that must say what was green: for a suite that did
-    not run whole on the tip, and reports something now."""
-    for one in evidence:
-        command = one.result.command
-        if one.tests is None or not one.tests.kinds:
-            continue
-        if ran(question.runs(question.tip, command)):
-            continue
-        checks = up_to(question.program, [command])
-        for commit in question.ancestors(question.tip, FURTHEST):
-            runs = question.runs(commit, command)
-            step = Step(commit, checks, f"at {commit[:12]}: ", again=False)
-            if ran(runs):
-                break
-            if not runs and step not in steps:
-                return step
-    return None
+def earlier_runs(
+    checks: Sequence[Check], ancestors: Sequence[str], run: RunChecks, runs: Runs
+) -> Sequence[CheckResult]:
+    """What the last of these checks, a suite that did not run whole on the tip, said on
+    the newest ancestor where it did."""
+    for commit in ancestors:
+        run(commit, checks, f"at {commit[:12]}: ", False)
+        found = runs(commit, checks[-1].command)
+        if ran(found):
+            return found
+    return []
 
 
 def _measured(
-    question: Question, check: Check, results: Mapping[str, CheckResult]
+    question: Question,
+    check: Check,
+    results: Mapping[str, CheckResult],
+    earlier: Sequence[CheckResult],
 ) -> Evidence:
-    """What is known of a check, by all its runs on the candidate, on the tip and before
-    the work."""
+    """What is known of a check, by all its runs on the candidate, on the tip, before
+    the work and, if it did not run whole on the tip, `earlier`."""
     own = check.command in question.own
     result = results.get(check.command)
     if result is None:
@@ -229,7 +191,6 @@ def _measured(
     let_go, files = _removal(question)
     if check.results and not own:
         base = on_tip[-1].is_sound if on_tip else None
-        earlier = [] if ran(on_tip) else _earlier(question, check.command)
         change = compare(on_tip, now, earlier, let_go=let_go)
         return Evidence(judged(result, change, files), base=base, tests=change)
     base = on_tip[-1].ok if on_tip else None
@@ -245,15 +206,6 @@ def _measured(
         result = replace(result, ok=False, said=said, tail=said)
     first = question.began.green.get(check.command) if own else None
     return Evidence(replace(result, tests=None), own, base, first, flaky)
-
-
-def _earlier(question: Question, command: str) -> Sequence[CheckResult]:
-    """The runs of a suite on the newest ancestor of the tip where it ran whole."""
-    for commit in question.ancestors(question.tip, FURTHEST):
-        runs = question.runs(commit, command)
-        if ran(runs):
-            return runs
-    return []
 
 
 def _removal(question: Question) -> tuple[bool, list[str]]:

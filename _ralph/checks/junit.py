@@ -44,7 +44,7 @@ class _Bounded:
     ends: float
     file: IO[bytes] | None = None
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = files.PIECE, /) -> bytes:
         piece = self.file.read(size) if self.file else b""
         self.left -= len(piece)
         if self.left < 0:

@@ -252,9 +252,9 @@ class Branch:
         lines = self.git.maybe(*_PLAIN_LOG, f"-{most}", span, "--format=%h %s") or ""
         return [text.one_line(line, 100) for line in lines.splitlines()]
 
-    def ancestors(self, commit: str, most: int) -> list[str]:
-        """The first-parent ancestors of a commit, the newest first, at most so many."""
-        words = ("rev-list", "--first-parent", f"-{most + 1}", commit)
+    def ancestors(self, commit: str) -> list[str]:
+        """The ten first-parent ancestors of a commit, the newest first."""
+        words = ("rev-list", "--first-parent", "-11", commit)
         return self.git(*words).split()[1:]
 
     def diff(self, before: str, after: str, size: int) -> str:

@@ -157,7 +157,7 @@ class Opening:
         if result.ok:
             return
         unloaded = result.tests.uncollected if result.tests else []
-        if unloaded and not one.unloaded:
+        if unloaded:
             weak = "passes are weak until it can be loaded"
             yield "note", f"{name}: {text.few(unloaded)} does not run, and {weak}"
         if one.holds and result.is_sound and result.tests:
@@ -176,20 +176,15 @@ class Opening:
 
     def guarded(self) -> Findings:
         """Whether anything guards the run. Stop, with the ways on before it, where the
-        plan has checks and nothing is green, or where tests cannot run for want of
-        what the place lacks; TryLater where that was green on this very commit."""
-        loop = self.loop
-        unloaded = [line for one in self.guards for line in one.unloaded]
-        if not (unloaded or guard.are_needed(self.guards)):
+        plan has checks and nothing is green; TryLater where that was green on this very
+        commit."""
+        if not guard.are_needed(self.guards):
             return
-        why = "; ".join(unloaded)
-        if not why:
-            first = self.guards[0]
-            why = f"no check is green before the work: {first.check.name}: {first.why}"
+        first = self.guards[0]
+        why = f"no check is green before the work: {first.check.name}: {first.why}"
         if self.was_green:
             raise TryLater(f"{why}; {WAS_GREEN}")
-        ways = guard.ways_on(loop.plan, loop.paths.root, self.guards)
-        yield "way", "\n".join(["to go on:", *(f"  - {way}" for way in ways)])
+        yield "way", guard.WAYS_ON
         lacking = [one.fault for one in self.guards if one.fault]
         if len(lacking) == len(self.guards) and all(one.is_program for one in lacking):
             raise BadInput(why)

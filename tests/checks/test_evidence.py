@@ -66,7 +66,7 @@ class Room:
             "began": Own("tip", green),
             "run": self.run,
             "runs": self.results.runs,
-            "ancestors": lambda _, most: [f"p{n}" for n in range(1, most + 1)],
+            "ancestors": lambda _: [f"p{n}" for n in range(1, 11)],
         }
         return gather(Question(**given | more))
 
@@ -107,8 +107,8 @@ own -                       | own -                              | killed       
 suite none, own -           | suite a-, own +                    | p1 suite a+      -> p1 lint suite, new lint suite   : suite : own
 suite none, own -           | suite a+, own +                    | p1 suite none, p2 suite a+ x!, p3 suite a+ -> p1 lint suite, p2 lint suite, p3 lint suite : : own
 suite x!, own -             | suite a-, own +                    | p1 suite a-      -> p1 lint suite, p2 lint suite, p3 lint suite, p4 lint suite, p5 lint suite, p6 lint suite, p7 lint suite, p8 lint suite, p9 lint suite, p10 lint suite : : own
-suite none, own -           | suite none, own +                  |                  ->                                 : : own
-suite none, own -           | lint -, suite a-, own +            | p1 suite a+      ->                                 : lint : own
+suite none, own -           | suite none, own +                  | p1 suite a+      -> p1 lint suite                   : : own
+suite none, own -           | lint -, suite a-, own +            | p1 suite a+      -> p1 lint suite                   : lint suite : own
 suite a+ exit 3, own -      | suite a+ exit 3, own +             |                  ->                                 : : own
 suite a+ exit 3, own -      | suite none, own +                  |                  ->                                 : suite : own
 suite a+ exit 3, own -      | suite a- exit 3, own +             |                  -> new lint suite                  : suite : own
@@ -146,15 +146,13 @@ def test_what_runs_again_and_what_comes_of_it(row: str) -> None:
 
 MUTANTS = r"""
 return self.binds and not self.result.ok => return not self.result.ok
-if first and not first.ok: => if False:
-if not (by_tests or gives_up): => if True:
-if not (by_tests or gives_up): => if False:
+if not results[result.command].ok: => if False:
+(by_tests or question.gives_up) => True
+(by_tests or question.gives_up) => False
 if gone or ( => if (
-(gives_up and not one.own) => False
+(question.gives_up and not one.own) => False
 question.outcome is not Outcome.DONE => False
-FURTHEST = 10 => FURTHEST = 0
-if by_tests:  # => if True:  #
- or not one.tests.kinds: => :
+if ran(found): => if True:
 was_red and self.result.ok and not self.flaky => was_red and self.result.ok
 (self.tests.breaks or self.tests.silent) => self.tests.breaks
 """

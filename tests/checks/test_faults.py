@@ -95,17 +95,6 @@ def test_what_the_words_of_a_task_name_it_may_be_to_make(
 
 
 @pytest.mark.parametrize(
-    ("module", "words", "own"),
-    [
-        ("./a", "", True), ("shop.cart", "", True), ("cart", "", True),
-        ("price", "Write the price module", True), ("freezegun", "Write the price module", False),
-    ],
-)  # fmt: skip
-def test_a_module_is_the_project_s_own(module: str, words: str, own: bool) -> None:
-    assert faults.is_own(module, ["src/shop/cart.py"], words) is own
-
-
-@pytest.mark.parametrize(
     ("program", "check"),
     [
         ("npm", "npm test"),
