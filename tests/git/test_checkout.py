@@ -16,10 +16,10 @@ from _ralph.git import snapshot as snapshots
 from _ralph.git.checkout import Checkout, hide, remove_unusable
 from _ralph.git.git import Git, freeze_settings
 from _ralph.git.litter import ignored_since
-from _ralph.git.notes import Start, noted_setup
+from _ralph.git.notes import Start
 from _ralph.git.snapshot import restore, settle, snapshot
 from _ralph.git.throwaway import NO_PUSH, copy_state
-from tests.conftest import Repo
+from tests.conftest import Repo, cases
 from tests.git.support import (
     changed,
     checked_out,
@@ -68,6 +68,7 @@ FILTER = "git config filter.x.clean 'echo EVIL'; echo '* filter=x' > .git/info/a
 DEEDS = {
     "edited, same size, times set back": SAME_SIZE,
     "the folder deleted": 'rm -rf "$PWD"',
+    "the folder a link": 'rm -rf "$PWD"; ln -s elsewhere "$PWD"',
     "a folder in the place of a file": "rm a.txt; mkdir -p a.txt/x",
     "a link in the place of a folder": "rm -r src; ln -s ../elsewhere src",
     "a FIFO that git would read": "rm .gitignore; mkfifo .gitignore src/.gitattributes",
@@ -121,17 +122,6 @@ def test_a_place_goes_from_one_commit_to_another(project: Repo) -> None:
         assert on_disk(place.root) == listing(project, commit)
 
 
-def test_a_link_in_the_place_of_a_place_is_not_followed(project: Repo) -> None:
-    place, target = checked_out(project), project.outside / "target"
-    target.mkdir()
-    (target / "precious").write_text("theirs")
-    files.clear(place.root).symlink_to(target)
-    place.reset(head(project))
-    assert os.listdir(target) == ["precious"]
-    assert on_disk(place.root) == listing(project, "HEAD")
-    assert place.root.parent.stat().st_mode & 0o777 == 0o700
-
-
 def test_a_place_that_git_cannot_read_is_made_anew(project: Repo) -> None:
     place = checked_out(project)
     place.index.write_bytes(b"garbage")
@@ -162,19 +152,6 @@ def test_a_reset_keeps_what_setup_made_whatever_its_name(
     place.reset(tree_of(project))
     assert settle(place, tree_of(project)) == tree_of(project)
     assert (place.root / name).exists() and not (place.root / "left").exists()
-
-
-@pytest.mark.parametrize(("note", "made"), [
-    ('{"stamp": "x", "made": {"a": null}}', ["a"]), ('{"stamp": "x", "made": 5}', []), ("[" * 100_000, []),
-])  # fmt: skip
-def test_a_note_of_setup_is_read_whoever_wrote_it(
-    repo: Repo, note: str, made: list[str]
-) -> None:
-    place = place_of(repo)
-    files.make_way(place.beside("setup"))
-    place.index.parent.mkdir(parents=True)
-    place.beside("setup").write_text(note)
-    assert [*noted_setup(place)[1]] == made
 
 
 # ---------------------------------------------------------------- work
@@ -361,9 +338,8 @@ def test_protected_files_are_put_back_as_an_edit_of_the_tree(
     do(place, script)
     left, _ = snapshot(place, head(project))
     state = ["prd.json", "progress.txt"]
-    tree, restored, stays = restore(
-        place.git, head(project), left, protect, allow, state
-    )
+    given = (place.git, head(project), left, protect, allow, state)
+    tree, restored, stays = restore(*given)
     assert (sorted(restored), sorted(stays)) == (back, new)
     was, worked, now = (listing(project, one) for one in ("HEAD", left, tree))
     for path in worked.keys() | was.keys():
@@ -373,28 +349,25 @@ def test_protected_files_are_put_back_as_an_edit_of_the_tree(
 
 
 CAFE = "caf\u00e9"
-# The same for names that the disk does not tell apart: protect, allow, a new file, and
-# whether it stays out.
-BLIND: dict[str, tuple[str, str, str, bool]] = {
-    "another case": ("conftest.py", "", "Conftest.py", True),
-    "another form": (f"{CAFE}.py", "", "cafe\u0301.py", True),
-    "one of ralph's own": ("", "", "PRD.json", True),
-    "lifted": ("conftest.py", "CONFTEST.py", "Conftest.py", False),
-}
 
 
-@pytest.mark.parametrize("name", BLIND)
+# Another case, another form, one of ralph's own; and one that is lifted.
+@cases(f"""
+protect      allow        new          stays
+conftest.py  -            Conftest.py  out
+{CAFE}.py    -            cafe\u0301.py  out
+tests/**     -            PRD.json     out
+conftest.py  CONFTEST.py  Conftest.py  in
+""")
 def test_names_that_the_disk_does_not_tell_apart_are_protected_as_one(
-    repo: Repo, name: str
+    repo: Repo, protect: str, allow: str, new: str, stays: str
 ) -> None:
-    protect, allow, new, out = BLIND[name]
     line = f"100644 {repo.git('hash-object', 'a.txt').strip()}\t{new}"
     git = Git.at(repo.path)
     tree = git.edited(head(repo), [line])
-    patterns = ["tests/**", protect] if protect else ["tests/**"]
-    allowed = [allow] if allow else []
-    _, back, _ = restore(git, head(repo), tree, patterns, allowed, ["prd.json"])
-    assert [*back] == ([new] if out else [])
+    given = (git, head(repo), tree, [protect], allow.split(), ["prd.json"])
+    _, back, _ = restore(*given)
+    assert [*back] == ([new] if stays == "out" else [])
 
 
 # ---------------------------------------------------------------- kinds of repository
@@ -545,9 +518,8 @@ def test_origin_is_home_s_and_cannot_be_pushed_to(project: Repo, url: str) -> No
     assert asked == (str(outer) if url == "../outer" else url)
     if url == "../outer":
         in_it(place, "git", "fetch", "-q", "origin")
-    assert (
-        in_it(place, "git", "remote", "get-url", "--push", "origin").strip() == NO_PUSH
-    )
+    pushed = in_it(place, "git", "remote", "get-url", "--push", "origin").strip()
+    assert pushed == NO_PUSH
     do(place, "git commit -q --allow-empty -m x; git push -q origin HEAD:main")
     assert project.git("-C", str(outer), "rev-parse", "main").strip() == head(project)
 

@@ -15,7 +15,7 @@ import pytest
 
 from _ralph.errors import BadInput, RalphError, StopNow
 from _ralph.git import git as module
-from _ralph.git.git import Git, Late, freeze_settings, git_places, setting
+from _ralph.git.git import Git, Late, freeze_settings, setting
 from tests.conftest import Repo
 
 
@@ -65,11 +65,8 @@ def test_objects_leave_the_cache_of_the_drive_too(
         if not shutil.which("cc"):
             pytest.skip("needs a C compiler")
         (tmp_path / "drive.c").write_text(DRIVE.replace("REFUSED", answer))
-        subprocess.run(
-            ["cc", "-shared", "-fPIC", "-o", "drive.so", "drive.c"],
-            cwd=tmp_path,
-            check=True,
-        )
+        words = ["cc", "-shared", "-fPIC", "-o", "drive.so", "drive.c"]
+        subprocess.run(words, cwd=tmp_path, check=True)
         monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "drive.so"))
     git = Git.at(repo.path)
     git.sync()
@@ -88,9 +85,8 @@ def test_a_call_ends_soon_once_ralph_must_stop(
     slow: Git, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_HURRY", 0.3)
-    threading.Timer(
-        0.3, setattr, (slow.calls.control, "stop_signal", signal.SIGTERM)
-    ).start()
+    stop = (slow.calls.control, "stop_signal", signal.SIGTERM)
+    threading.Timer(0.3, setattr, stop).start()
     with pytest.raises(StopNow):
         slow("add", "-A")
 
@@ -118,14 +114,6 @@ def test_an_error_has_the_words_of_git_and_a_way_on(repo: Repo) -> None:
     repo.write(".git/config", "[core\n")
     with pytest.raises(BadInput, match=r"git cannot work here: .*bad config"):
         git("status")
-
-
-def test_the_places_of_git_around_a_folder(tmp_path: Path, repo: Repo) -> None:
-    root = tmp_path.resolve() / "a 'é'"
-    repo.path.rename(root)
-    (root / "sub").mkdir()
-    assert git_places(root / "sub") == (root, root / ".git")
-    assert git_places(tmp_path) is None
 
 
 def test_settings_are_read_once(

@@ -18,72 +18,70 @@ from _ralph.git.patterns import (
     uncovered_tests,
 )
 from _ralph.state import prd
+from tests.conftest import cases
 
 NAMES = [
-    "tests/test_a.py", "tests/unit/test_b.py", "tests/unit/deep/test_c.py", "tests/conftest.py", "conftest.py",
-    "src/tests/test_d.py", "src/app.py", "src/app.test.js", "src/[id].js", "src/i.js", "app/[slug]/page.js",
-    "package.json", "pkg/package.json", ".github/workflows/ci.yml", "a b/c d.txt", "-x", "#a", "été/ü.txt",
-    "testsuite/x.py", "src/tests.py", "odd,v",
-]  # fmt: skip
-TESTS = {
     "tests/test_a.py",
     "tests/unit/test_b.py",
     "tests/unit/deep/test_c.py",
     "tests/conftest.py",
-}
-DEEP = TESTS | {"src/tests/test_d.py"}
-CONFTEST = {"tests/conftest.py", "conftest.py"}
-CI = {".github/workflows/ci.yml"}
-
-PROTECTED: dict[str, set[str]] = {
-    "tests/**": TESTS,
-    "./tests/**": TESTS,
-    "/tests/": TESTS,
-    "tests/*": TESTS,
-    "tests": DEEP,
-    "**/tests/**": DEEP,
-    "conftest.py": CONFTEST,
-    "./conftest.py": {"conftest.py"},
-    "tests/conftest.py": {"tests/conftest.py"},
-    "test_*.py": DEEP - {"tests/conftest.py"},
-    "tests/**/test_[bc].py": {"tests/unit/test_b.py", "tests/unit/deep/test_c.py"},
-    "tests/**/test_[!a-b].py": {"tests/unit/deep/test_c.py"},
-    "*.test.*": {"src/app.test.js"},
-    ".github/**": CI,
-    "a b/**": {"a b/c d.txt"},
-    "app/[[]slug]/**": {"app/[slug]/page.js"},
-    "\\#a": {"#a"},
-    "é*/ü.txt": {"été/ü.txt"},
-    "odd[,]v": {"odd,v"},
-    "Tests/**": set(),
-    "**": set(NAMES),
-}
-
+    "conftest.py",
+    "src/tests/test_d.py",
+    "src/app.py",
+    "src/app.test.js",
+    "src/[id].js",
+    "src/i.js",
+    "app/[slug]/page.js",
+    "package.json",
+    "pkg/package.json",
+    ".github/workflows/ci.yml",
+    "a/c,d.txt",
+    "-x",
+    "#a",
+    "été/ü.txt",
+    "testsuite/x.py",
+    "src/tests.py",
+    "odd,v",
+]
+NAMES.append("a b/c d.txt")
 SOMEWHERE = 'a path from the top folder of the repository, such as "tests/**"'
-REFUSED = {
-    "": "it names no file",
-    "tests/{unit,e2e}/**": "braces are not read; expected one pattern for each",
-    "@(unit|e2e)/**": "braces are not read",
-    "tests/**,conftest.py": "it holds several patterns",
-    "tests\\unit\\**": "folders are divided by /",
-    "/Users/me/shop/tests/**": "it names a place on one machine",
-    "$PWD/tests/**": "it names a place on one machine",
-    "../tests/**": "it has a part . or ..",
-    "!tests/new.py": "for exceptions, use a task's `allow`",
-    "#a": "a # begins a comment",
-    ":(glob)tests/**": f"the pathspecs of git are not read; expected {SOMEWHERE}",
-    "^tests/.*": "it looks like a regular expression",
-}
 
 
-@pytest.mark.parametrize("pattern", PROTECTED)
+@cases("""
+pattern                  meant
+tests/**                 TESTS
+./tests/**               TESTS
+/tests/                  TESTS
+tests/*                  TESTS
+tests                    TESTS src/tests/test_d.py
+**/tests/**              TESTS src/tests/test_d.py
+conftest.py              tests/conftest.py conftest.py
+./conftest.py            conftest.py
+tests/conftest.py        tests/conftest.py
+test_*.py                tests/test_a.py tests/unit/test_b.py tests/unit/deep/test_c.py src/tests/test_d.py
+tests/**/test_[bc].py    tests/unit/test_b.py tests/unit/deep/test_c.py
+tests/**/test_[!a-b].py  tests/unit/deep/test_c.py
+*.test.*                 src/app.test.js
+.github/**               .github/workflows/ci.yml
+a b/**                   SPACED
+app/[[]slug]/**          app/[slug]/page.js
+\\#a                      #a
+é*/ü.txt                 été/ü.txt
+odd[,]v                  odd,v
+Tests/**
+**                       ALL SPACED
+""")
 def test_a_pattern_protects_what_git_would_ignore_by_it(
-    tmp_path: Path, pattern: str
+    tmp_path: Path, pattern: str, meant: str
 ) -> None:
     read = normal(pattern, "here")
-    meant = PROTECTED[pattern]
+    tests = "tests/test_a.py tests/unit/test_b.py tests/unit/deep/test_c.py tests/conftest.py"
+    every = " ".join(NAMES[:-1])
+    wanted = {*meant.replace("TESTS", tests).replace("ALL", every).split()}
+    if "SPACED" in wanted:
+        wanted = wanted - {"SPACED"} | {NAMES[-1]}
     assert normal(read, "here") == read
-    assert matching([read], NAMES) == meant
+    assert matching([read], NAMES) == wanted
     (tmp_path / "rules").write_text(f"{read}\n")
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     words = ["git", "-c", f"core.excludesFile={tmp_path}/rules", "check-ignore"]
@@ -91,15 +89,31 @@ def test_a_pattern_protects_what_git_would_ignore_by_it(
     done = subprocess.run(
         [*words, "-z", "--stdin"], cwd=tmp_path, input=names, capture_output=True
     )
-    assert {*done.stdout.decode().split("\0")} - {""} == meant
+    assert {*done.stdout.decode().split("\0")} - {""} == wanted
 
 
-@pytest.mark.parametrize("pattern", REFUSED, ids=ascii)
-def test_a_pattern_that_would_protect_nothing_is_refused(pattern: str) -> None:
+@cases(r"""
+pattern                    said
+-                          it names no file
+tests/{unit,e2e}/**        braces are not read; expected one pattern for each
+@(unit|e2e)/**             braces are not read
+tests/**,conftest.py       it holds several patterns
+tests\unit\**              folders are divided by /
+/Users/me/shop/tests/**    it names a place on one machine
+$PWD/tests/**              it names a place on one machine
+../tests/**                it has a part . or ..
+!tests/new.py              for exceptions, use a task's `allow`
+#a                         a # begins a comment
+:(glob)tests/**            the pathspecs of git are not read; expected SOMEWHERE
+^tests/.*                  it looks like a regular expression
+""")
+def test_a_pattern_that_would_protect_nothing_is_refused(
+    pattern: str, said: str
+) -> None:
     with pytest.raises(BadInput) as refused:
         normal(pattern, "prd.json: protect[0]")
     assert str(refused.value).startswith("prd.json: protect[0]: ")
-    assert REFUSED[pattern] in str(refused.value)
+    assert said.replace("SOMEWHERE", SOMEWHERE) in str(refused.value)
 
 
 def test_only_a_bare_file_name_or_its_beginning_is_plain() -> None:
@@ -109,14 +123,21 @@ def test_only_a_bare_file_name_or_its_beginning_is_plain() -> None:
 
 
 def test_tests_that_no_pattern_covers() -> None:
-    names = [
-        *NAMES, "main_test.go", "test.mjs", "index.test-d.ts", "contest.js", "web/a.spec.ts", "shop/tests.py",
-        "FooTest.java", "spec/design.md", "spec/a_spec.rb", "tests/README.md",
-    ]  # fmt: skip
-    assert uncovered_tests(["tests/**"], names) == [
-        "FooTest.java", "conftest.py", "index.test-d.ts", "main_test.go", "shop/tests.py", "spec/a_spec.rb",
-        "src/app.test.js", "src/tests.py", "src/tests/test_d.py", "test.mjs", "web/a.spec.ts",
-    ]  # fmt: skip
+    uncovered = [
+        "FooTest.java",
+        "conftest.py",
+        "index.test-d.ts",
+        "main_test.go",
+        "shop/tests.py",
+        "spec/a_spec.rb",
+        "src/app.test.js",
+        "src/tests.py",
+        "src/tests/test_d.py",
+        "test.mjs",
+        "web/a.spec.ts",
+    ]
+    names = [*NAMES, *uncovered, "contest.js", "spec/design.md", "tests/README.md"]
+    assert uncovered_tests(["tests/**"], [*dict.fromkeys(names)]) == uncovered
     assert uncovered_tests(["**"], names) == []
 
 

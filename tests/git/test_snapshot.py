@@ -103,19 +103,6 @@ def test_a_file_that_a_required_filter_refuses_stays_as_it_is(
     assert changed(repo, tree) == ["a.txt", "good.bin"]
 
 
-def test_an_edit_of_the_same_size_in_the_same_second_is_work(repo: Repo) -> None:
-    for number in range(20):
-        repo.write(f"{number}.txt", "0\n")
-    repo.commit("files")
-    place, start = begun(repo, aged=False)
-    for number in range(20):
-        path = place.root / f"{number}.txt"
-        was = path.stat()
-        path.write_text("1\n")
-        os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
-    assert len(changed(repo, taken(place, start)[0])) == 20
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="the file system knows one case")
 def test_a_file_that_is_renamed_in_case_alone_is_not_lost(repo: Repo) -> None:
     # as a repository has it that came from another machine
