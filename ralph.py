@@ -304,8 +304,8 @@ def init(prd: Path, eject: bool) -> None:
 def doctor(probe: bool, **given: Any) -> int:
     """Find problems before the run.
 
-    Takes every option of `ralph run`. Looks at the plan, limits, git, agents,
-    permissions and disk, then runs setup, commit hooks and every check, as a
+    Takes every option of `ralph run`. Looks at the plan, limits, git, agents
+    and permissions, then runs setup, commit hooks and every check, as a
     run would. Exits with 2 if it finds an error.
 
     \b

@@ -3,7 +3,6 @@ each thing that is found."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import shutil
@@ -18,19 +17,19 @@ from _ralph.agents import registry
 from _ralph.agents.cli import Agent
 from _ralph.checks.view import View
 from _ralph.commands import init
-from _ralph.errors import Exit, RalphError, Stop, StopNow, translate
+from _ralph.errors import Exit, Stop, StopNow, translate
 from _ralph.files import resource
 from _ralph.git.git import freeze_settings
 from _ralph.loop.loop import Loop
 from _ralph.loop.opening import trial
 from _ralph.loop.roles import run_role
-from _ralph.loop.start import made, notes, requirements
-from _ralph.model import AgentResult, Finding, Findings, Outcome, Plan, Share
+from _ralph.loop.start import look, notes, requirements
+from _ralph.model import AgentResult, Finding, Findings, Outcome, Share
 from _ralph.process.process import Command, Control, run_process
 from _ralph.show.live import Terminal
 from _ralph.state import layout, limits, lock, prd, summary
 from _ralph.state.history import RunHistory
-from _ralph.state.options import Options, load_plan, validated
+from _ralph.state.options import Options, load_plan
 
 _TEE = "import subprocess_tee, sys; print(subprocess_tee.run(sys.argv[1], tee=False, quiet=True).stdout)"
 """Python that prints what a command does. subprocess-tee has no deadline, so its
@@ -52,10 +51,18 @@ def examine(
     try_agents: bool = False,
 ) -> int:
     """Print each finding as it is found, what is fine only if `verbose`, then how to go
-    on; the exit status. BadInput outside of a repository."""
-    loop = _look(options, control)
+    on; the exit status. BadInput outside of a repository, and without a plan."""
+    loop = look(options, control)
+    parts: dict[str, Callable[[], Findings]] = {
+        "tasks": lambda: _tasks(loop),
+        **requirements(loop),
+        "agents": lambda: _agents(loop),
+        "limits": lambda: _limits(loop),
+        "ignored files": lambda: _ignored(loop),
+        "checks": lambda: _checks(loop, try_agents),
+    }
     errors = warnings = 0
-    for name, part in _parts(loop, try_agents).items():
+    for name, part in parts.items():
         view.doing(name)
         for level, line in _caught(part):
             level = _SHOWN.get(level, level)
@@ -83,10 +90,7 @@ def examine(
 def crontab_line(options: Options) -> str:
     """The line with which cron runs this plan on working days, with the options that
     doctor got."""
-    program = os.path.abspath(sys.argv[0])
-    words = [program, "run"]
-    if program.endswith(".py"):
-        words.insert(0, sys.executable)
+    words = [sys.executable, os.path.abspath(sys.argv[0]), "run"]
     if not options.until:
         words += ["--until", "07:00"]
     words += _given()
@@ -104,27 +108,6 @@ def crontab_line(options: Options) -> str:
 def _given() -> list[str]:
     """The options that doctor got and `ralph run` has, too."""
     return [word for word in sys.argv[2:] if word not in _DOCTORS_OWN]
-
-
-def _look(options: Options, control: Control) -> Loop:
-    """A run to look at; where the plan cannot be read, with none."""
-    paths = layout.locate(options.prd)
-    plan = Plan(paths.prd, "", None, None, (), paths.root.name)
-    with contextlib.suppress(RalphError, OSError):  # a finding of its own
-        plan = validated(prd.load(paths.prd), options)
-    return made(options, paths, plan, control, None, "")
-
-
-def _parts(loop: Loop, try_agents: bool) -> dict[str, Callable[[], Findings]]:
-    """What is looked at, in order."""
-    return {
-        "tasks": lambda: _tasks(loop),
-        **requirements(loop),
-        "agents": lambda: _agents(loop),
-        "limits": lambda: _limits(loop),
-        "machine": lambda: _machine(loop),
-        "checks": lambda: _checks(loop, try_agents),
-    }
 
 
 def _caught(part: Callable[[], Findings]) -> Findings:
@@ -170,22 +153,18 @@ def _limits(loop: Loop) -> Findings:
         yield "error" if stop.exit == Exit.PERSON else "warning", stop.reason
 
 
-def _machine(loop: Loop) -> Findings:
-    """Files that checks may need and no checkout has; room on the disk."""
+def _ignored(loop: Loop) -> Findings:
+    """Files that checks may need and no checkout has."""
     ignored = init.local_settings(loop.paths.root)
     if ignored:
         unseen = f"git ignores {text.few(ignored)}, so no checkout has them"
         yield "warning", f"{unseen}; name in {init.INCLUDE} what they need"
     loop.log.require_file()
-    free = shutil.disk_usage(loop.paths.root).free / 1e9
-    yield "warning" if free < 1 else "ok", f"{free:.1f} GB are free"
 
 
 def _checks(loop: Loop, try_agents: bool) -> Findings:
     """One turn of each agent, if that is asked for; then setup, every check and the
     commit hooks, as a run does them at its start."""
-    if not loop.plan.text:
-        return
     holder = layout.running(loop.paths)
     if holder:  # they would disturb it
         who = f"`ralph {holder.what}` is at work here (pid {holder.pid})"
@@ -215,22 +194,21 @@ def _checks(loop: Loop, try_agents: bool) -> Findings:
 # ---------------------------------------------------------------- agents
 
 
-def _team(loop: Loop) -> list[Agent]:
-    """Every agent that the tasks may need, and the judge."""
-    return loop.agents.needed or [loop.agents.named(loop.agents.commands()[0])]
-
-
 def _agents(loop: Loop) -> Findings:
-    """What it may do, and where it is, of each agent that can be named."""
-    team: list[Agent] = []
-    with contextlib.suppress(RalphError):
-        team = _team(loop)
-    for agent in team:
+    """Where each agent is, and what it may do."""
+    for agent in loop.agents.needed:
         program = shutil.which(agent.program)
         if loop.places.here and program:
             version = _version(loop, agent) if agent.cli.version else "any version"
             yield "ok", f"{agent.command} at {program}, {version}"
-        yield _permissions(loop, agent)
+        if agent.name in loop.plan.settings.get("agents", {}):
+            runs = shlex.join(agent.cli.argv)
+            yield "warning", f"the plan itself defines it; read what it runs: {runs}"
+        elif agent.name == "plain":
+            yield "ok", "your own command; it can do all that you can"
+        else:
+            level = "warning" if agent.permissions == "full" else "ok"
+            yield level, f"permissions: {agent.permissions}"
 
 
 def _version(loop: Loop, agent: Agent) -> str:
@@ -242,17 +220,6 @@ def _version(loop: Loop, agent: Agent) -> str:
     asked = Command(argv, loop.paths.root, os.environ, _PATIENCE)
     said = run_process(asked, loop.control)
     return text.one_line(said.tail, 60) or "no version"
-
-
-def _permissions(loop: Loop, agent: Agent) -> Finding:
-    if agent.name in loop.plan.settings.get("agents", {}):
-        runs = shlex.join(agent.cli.argv)
-        return "warning", f"the plan itself defines it; read what it runs: {runs}"
-    if agent.name == "plain":
-        return "ok", "your own command; it runs as given, and can do all that you can"
-    if agent.permissions == "full":
-        return "warning", "permissions: full; it can do all that you can"
-    return "ok", f"permissions: {agent.permissions}"
 
 
 # ---------------------------------------------------------------- cron
@@ -271,7 +238,7 @@ def _probe(loop: Loop) -> Findings:
         "RALPH_HANDOFF": str(place.root / ".ralph-handoff.md"),
     }
     prompt = resource("templates/probe.md").read_text("utf-8")
-    for agent in _team(loop):
+    for agent in loop.agents.needed:
         level = "read" if "read" in agent.cli.permissions else agent.permissions
         agent = replace(agent, permissions=level)
         share = Share(seconds=_TURN)
@@ -283,10 +250,7 @@ def _probed(agent: Agent, result: AgentResult) -> Finding:
     """What came of one turn of an agent."""
     who = f"{agent.command}, as cron starts it"
     if result.outcome is Outcome.DONE:
-        said = f"{who}, answered: {summary.spent(result)}"
-        if result.overage:
-            return "warning", f"{said}, and the provider bills extra usage"
-        return "ok", said
+        return "ok", f"{who}, answered: {summary.spent(result)}"
     if result.outcome is Outcome.LIMITED:
         return "warning", f"{who}, is limited: {result.reason}; a run waits until then"
     advice = (

@@ -42,7 +42,6 @@ def errors(done: subprocess.CompletedProcess[str]) -> list[str]:
 # still looked at.
 TROUBLES: dict[str, tuple[str, list[str], str]] = {
     "nothing": ("", [], ""),
-    "no plan": ("rm prd.json", [], "prd.json"),
     "a plan with no check": ('echo \'{"tasks": [{"id": "A", "title": "a"}]}\' > prd.json', [], "no checks"),
     "notes that are a folder": ("mkdir progress.txt", [], "not a regular file"),
     "no commit": ("rm -rf .git; git init -q; git config user.name x; git config user.email x", [], "no commit yet"),
@@ -67,7 +66,7 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(
     wrong = errors(done)
     assert len(wrong) == bool(said), done.stdout
     assert said in "".join(wrong)
-    for part in ("machine: ", *([] if "--agent" in words else ["agents: "])):
+    for part in ("limits: ", *([] if "--agent" in words else ["agents: "])):
         assert any(line.startswith(part) for _, line in found(done)), part
     assert ("\nevery night: " in done.stdout) == (not said)
     assert "notes" in name or not (repo.path / "progress.txt").exists()
@@ -75,7 +74,7 @@ def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(
 
 @pytest.mark.parametrize(
     ("prepare", "said"),
-    [("echo noise > .git/HEAD", "git cannot work here"), ("rm -rf .git", "not in a git repository; cd to your project, or start one: git init")],
+    [("rm prd.json", "prd.json; cd to your project"), ("echo noise > .git/HEAD", "git cannot work here"), ("rm -rf .git", "not in a git repository; cd to your project, or start one: git init")],
 )  # fmt: skip
 def test_without_a_repository_there_is_nothing_to_look_at(
     repo: Repo, prepare: str, said: str
