@@ -100,6 +100,10 @@ def message(role: str, *content: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": role, "message": {"role": role, "content": content, **more}}
 
 
+def feedback(words: str) -> dict[str, Any]:
+    return message("user", {"type": "text", "text": words})
+
+
 def says(words: str, *tools: str) -> dict[str, Any]:
     uses = [{"type": "tool_use", "name": tool, "input": {}} for tool in tools]
     said = {"type": "text", "text": words}
@@ -124,6 +128,7 @@ EVENTS: dict[str, Any] = {
     "says": says("HTTP 429 Too Many Requests: rate limit"),
     "uses": says("", "Bash"),
     "echo": message("user", ECHO),
+    "hook": feedback("I saw: Stop hook feedback"),
     "retry": RETRY,
     "text": RETRY | {"error_status": "401"},
     "warned": rated("allowed_warning", 5),
@@ -151,6 +156,7 @@ init says done            done
 init echo says done       done
 init retry retry done     done
 init warned says done     done
+init hook hook hook hook hook hook hook hook hook hook done  done
 init rejected 429         limited      an API error 429
 init rejected             limited      the provider's usage limit is reached
 init rejected says done   done
@@ -185,21 +191,6 @@ def test_denials_of_the_last_result_are_named() -> None:
     last = ends(permission_denials=[bash, edit, denied("Odd")])
     assert feed(lines_of(INIT, last)).denials == ["Bash: make x", "Edit: ab", "Odd"]
     assert feed(lines_of(INIT, last, ends())).denials == []
-
-
-def feedback(words: str) -> dict[str, Any]:
-    content = [{"type": "text", "text": words}]
-    return {"type": "user", "message": {"role": "user", "content": content}}
-
-
-@pytest.mark.parametrize(("times", "words", "never"), [
-    (10, "Stop hook feedback:\nrun the tests", "a Stop hook of Claude Code does not let it end: run the tests"),
-    (10, "I saw: Stop hook feedback", ""),
-])  # fmt: skip
-def test_a_stop_hook_that_never_lets_it_end(times: int, words: str, never: str) -> None:
-    result = feed(lines_of(INIT, *[says("done"), feedback(words)] * times))
-    assert (result.outcome, result.never) == (Outcome.FAILED, never)
-    assert never in result.reason and result.at_least
 
 
 NOISE = rb"""

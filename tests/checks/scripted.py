@@ -3,10 +3,6 @@ somebody could write instead."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from types import ModuleType
-
 from _ralph.checks.suite import with_tests
 from _ralph.model import CheckResult, SingleTests
 
@@ -35,13 +31,3 @@ def run(words: str, command: str = "suite") -> CheckResult:
 def runs(words: str) -> list[CheckResult]:
     """The same for each part; `;` stands between two runs on the same files."""
     return [run(part) for part in words.split(";")] if words.strip() else []
-
-
-def mutant(module: ModuleType, old: str, new: str) -> ModuleType:
-    """The module with `new` where `old` stands in its code, once."""
-    source = Path(str(module.__file__)).read_text("utf-8")
-    assert source.count(old) == 1, old
-    broken = ModuleType("_ralph.checks.broken")
-    sys.modules[broken.__name__] = broken  # dataclasses look there
-    exec(compile(source.replace(old, new), "broken", "exec"), broken.__dict__)
-    return broken

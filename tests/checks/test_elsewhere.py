@@ -141,13 +141,6 @@ def test_the_place_s_own_python_may_lead_into_the_place(
         assert f"leads to {source}" in shared_python(ROOM, places, home, ["make"])
 
 
-def test_a_python_in_the_place_is_not_started(home: Path, places: Path) -> None:
-    bin = places / "room-1/bin"
-    executable(bin / "python3", f"#!/bin/sh\ntouch {home}/ran\n")
-    assert not shared_python({**ROOM, "PATH": str(bin)}, places, home, BARE)
-    assert not (home / "ran").exists()
-
-
 # ---------------------------------------------------------------- above the places
 
 

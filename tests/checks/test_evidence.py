@@ -9,13 +9,10 @@ from typing import Any
 
 import pytest
 
-from _ralph.checks import evidence as module
 from _ralph.checks.evidence import Evidence, Question, gather
 from _ralph.checks.results import Known, Own, Results
-from _ralph.checks.suite import Kind
 from _ralph.model import Check, CheckResult, Outcome
 from tests.checks import scripted
-from tests.checks.scripted import mutant
 
 LINT, SUITE, OWN = Check("lint", "lint"), Check("suite", "suite", results="junit"), Check("own", "own")  # fmt: skip
 PROGRAM = (LINT, SUITE, OWN)
@@ -158,75 +155,12 @@ was_red and self.result.ok and not self.flaky => was_red and self.result.ok
 """
 
 
-@pytest.mark.parametrize("row", MUTANTS.strip().splitlines())
-def test_the_table_sees(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, _, new = row.partition(" => ")
-    broken = mutant(module, old, new)
-    monkeypatch.setitem(globals(), "gather", broken.gather)
-    assert any(said(row) != wanted(row) for row in ROWS)
-
-
-def test_what_is_known_runs_once() -> None:
-    room, _ = asked(ROWS[0])
-    assert room.calls == ["new lint suite own", "tip lint suite"]
-    assert len(room.results.runs("tip", "suite")) == 1
-
-
 def test_an_idle_agent_s_candidate_is_the_tip() -> None:
     room = Room(tip="suite a+ b-, own -")
     found = room.ask(candidate="tip", gives_up=True)
     assert room.calls == ["tip lint suite own", "tip lint suite own"]  # own is red
     assert [one.result.ok for one in found] == [True, True, False]
     assert not any(one.turned for one in found)
-
-
-def test_a_red_setup_is_the_only_result() -> None:
-    room = Room(new="setup -")
-    (only,) = room.ask()
-    assert only.result.name == "setup" and only.red and not only.guards
-    assert room.calls == ["new lint suite own"]
-
-
-def test_an_examination_that_is_cut_short_is_red() -> None:
-    """Also where the first check is green; and nothing else is run for it."""
-    room = Room()
-
-    def cut(*given: Any) -> list[CheckResult]:
-        return room.run(*given)[:1] if given[0] == "new" else room.run(*given)
-
-    found = room.ask(run=cut, gives_up=True)
-    assert room.calls == ["new lint suite own"]
-    assert [one.result.outcome for one in found[1:]] == ["did not run (0.0 s)"] * 2
-    assert [one.red for one in found] == [False, True, True]
-
-
-def test_a_task_may_remove_tests_that_it_changes_by_allow_and_else_is_told_how() -> (
-    None
-):
-    for allow, changed, tests, wanted in (
-        ((), ["a.py"], [], '"allow": ["a.py"]'),
-        ((), ["a.py", "tests/test_a.py"], ["tests/test_a.py"], '"allow": ["tests/test_a.py"]'),
-        (("tests/**",), ["a.py"], [], '"allow": ["a.py"]'),
-        (("tests/**",), ["tests/test_a.py"], ["tests/test_a.py"], ""),
-        (("setup.cfg",), ["setup.cfg"], ["setup.cfg"], "1 gone: b"),  # settings of a runner
-    ):  # fmt: skip
-        room = Room(tip="suite a+ b+, own -", new="suite a+")
-        suite = room.ask(allow=allow, changed=changed, tests=tests)[1]
-        assert suite.red is bool(wanted) and wanted in suite.result.outcome
-        if not wanted:
-            assert suite.tests and suite.tests.names(Kind.LET_GO) == ["b"]
-            assert len(room.calls) == 2
-
-
-def test_what_was_red_in_an_own_check_must_run() -> None:
-    own = OWN._replace(results="junit")
-    for now, red in (("a+ bo", True), ("a+ b+", False), ("a+", True)):
-        room = Room(tip="suite a+")
-        room.results.add("tip", [scripted.run("a+ b-", "own")])
-        room.results.add("new", [scripted.run(now, "own")])
-        found = room.ask(program=(LINT, SUITE, own), changed=["a.py"])
-        assert found[2].red is red
-        assert ("red before the work, and not run now: b" in found[2].result.outcome) is red  # fmt: skip
 
 
 def test_a_check_of_a_passed_task_that_must_be_kept_binds() -> None:

@@ -5,8 +5,6 @@ pre-commit are in `test_gate.py`."""
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from dataclasses import replace
 from typing import Any
 
@@ -101,20 +99,6 @@ def test_a_message_may_have_a_body_and_trailers(repo: Repo) -> None:
     assert names == ["Ralph-Agent", "Ralph-Attempt"]
 
 
-def test_a_message_of_any_open_task_is_tried_before_an_agent_is_paid(
-    repo: Repo,
-) -> None:
-    hook = 'grep -q "^T[13]" "$1" || { echo no such ticket; exit 1; }'
-    repo.program(".git/hooks/commit-msg", hook)
-    repo.plan(own("T1"), {"id": "X2", "title": "two"}, own("T3"), checks=["true"])
-    code, summary, printed = repo.run(repo.agent(MAKES))
-    assert (code, paid(repo)) == (2, []), printed
-    for part in ("'X2: two'", "no such ticket", 'write another "commit"'):
-        assert part in summary["reason"]
-    edit_plan(repo, commit="T1: {{ task.title }}")
-    assert repo.run(repo.agent(MAKES))[0] == 0
-
-
 def test_a_hook_for_messages_that_refuses_the_files_is_a_check_like_others(
     repo: Repo,
 ) -> None:
@@ -124,18 +108,6 @@ def test_a_hook_for_messages_that_refuses_the_files_is_a_check_like_others(
     deed = "P('T1.txt').write_text('bad' if 'bad work' not in prompt else 'good')"
     code, _, printed = repo.run(repo.agent(deed))
     assert (code, repo.verdicts()) == (0, ["T1 failed", "T1 passed"]), printed
-
-
-def test_a_hook_whose_folder_stands_in_the_tree_is_the_candidate_s(repo: Repo) -> None:
-    repo.git("config", "core.hooksPath", ".husky")
-    room = prepared(repo)
-    assert room.places.hooks(room.path) == []
-    assert room.places.has_hooks()
-    repo.program(".husky/commit-msg", CONVENTIONAL)
-    repo.git("add", "-A")
-    repo.git("commit", "-qnm", "hooks")
-    assert room.prepare(head(repo), "0002") is None
-    assert room.places.hooks(room.path) == ["commit-msg"]
 
 
 @pytest.mark.parametrize(
@@ -289,26 +261,6 @@ def test_a_hook_may_not_touch_what_is_protected_but_for_what_the_task_may(
     assert repo.verdicts()[:2] == ["T1 passed", "T2 passed"], printed
 
 
-@pytest.mark.parametrize("when", [("*.lock",), ()])
-def test_setup_runs_once_for_a_candidate_whatever_hooks_rewrite(
-    repo: Repo, when: tuple[str, ...]
-) -> None:
-    repo.write(".gitignore", "deps/\n")
-    repo.commit("ignored")
-    script = "echo 2 > some.lock; echo more >> T1.txt; git add some.lock"
-    repo.program(".git/hooks/pre-commit", script)
-    run = f"mkdir -p deps; case $PWD in *room-1) echo x >> {repo.outside}/setups;; esac"
-    setup: dict[str, Any] = {"run": run}
-    if when:
-        setup["when"] = [*when]
-    check = "test -f T1.txt && test -d deps && grep -q 2 some.lock"
-    repo.plan(own("T1", checks=[check]), setup=setup)
-    code, _, printed = repo.run(repo.agent(MAKES))
-    assert code == 0, printed
-    # for the tip and, where every tree has a setup of its own, for the candidate
-    assert repo.read("../setups").count("x") == (1 if when else 2)
-
-
 def test_what_is_signed_is_what_the_checks_see(repo: Repo) -> None:
     """With a stand-in for gpg, which makes a signature of nothing."""
     script = "cat > /dev/null\necho '[GNUPG:] SIG_CREATED ' >&2\necho '-----BEGIN PGP SIGNATURE-----'"
@@ -460,32 +412,3 @@ def test_a_hook_that_no_setup_makes_is_said_before_an_agent_is_paid(
 
 # A refusal of `bad`, and of a commit on main; what installs it, here and in `setup`.
 LOOKS = "! grep -q bad T1.txt && test $(git symbolic-ref --short HEAD) != main"
-LEFTHOOK = f"""pre-commit:
-  commands:
-    looks:
-      run: "{LOOKS}"
-"""
-PRE_COMMIT = f"""repos:
-  - repo: local
-    hooks:
-      - {{id: looks, name: looks, language: system, always_run: true, entry: sh -c '{LOOKS}'}}
-"""
-MANAGERS = {
-    "lefthook": ("lefthook.yml", LEFTHOOK, "lefthook install", ""),
-    "pre-commit": (".pre-commit-config.yaml", PRE_COMMIT, "pre-commit install", ""),
-    "husky": (".husky/pre-commit", LOOKS, "husky", "husky"),
-}
-
-
-@pytest.mark.parametrize("name", MANAGERS)
-def test_a_manager_of_hooks_works_in_the_room_as_at_home(repo: Repo, name: str) -> None:
-    if shutil.which(name) is None:
-        pytest.skip(f"not installed here: {name}")
-    file, content, installs, setup = MANAGERS[name]
-    repo.write(file, f"{content}\n")
-    repo.commit("hooks")
-    subprocess.run(installs, shell=True, cwd=repo.path, env=repo.env, check=True)
-    repo.plan(own("T1"), **({"setup": setup} if setup else {}))
-    deed = "P('T1.txt').write_text('bad' if attempt == 1 else 'good')"
-    code, _, printed = repo.run(repo.agent(deed))
-    assert (code, repo.verdicts()) == (0, ["T1 failed", "T1 passed"]), printed

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from _ralph import files, text
 from _ralph.checks import junit
 from _ralph.model import SingleTests
-from tests.checks.scripted import mutant
 from tests.conftest import ROOT
 from tests.test_hostile import hostile
 
@@ -232,14 +231,6 @@ case.get("classname") == "" => not case.get("classname")
 _FILE.fullmatch(title) => _FILE.search(title)
 if state == _SKIPPED or => if 
 """
-
-
-@pytest.mark.parametrize("row", MUTANTS.strip().splitlines())
-def test_every_rule_is_needed(row: str, tmp_path: Path) -> None:
-    old, _, new = row.partition(" => ")
-    read = mutant(junit, old, new).read
-    said = [read_row(read, tmp_path, body) for body, _ in ROWS]
-    assert said != [wanted.strip() for _, wanted in ROWS]
 
 
 def test_what_failures_say_is_cut_and_has_no_secret(

@@ -209,39 +209,6 @@ def test_a_program_is_named_from_where_one_stands(repo: Repo) -> None:
 # ---------------------------------------------------------------- the plan
 
 
-def test_what_a_killed_edit_of_the_plan_left_half_written_goes(repo: Repo) -> None:
-    repo.plan({"passes": True}, checks=["true"])
-    names = (".prd.json.bak", ".prd.json.mine.ralph-tmp", ".other.json.0f.ralph-tmp")
-    mine = [repo.write(name, "mine\n") for name in names]
-    left = repo.write(".prd.json.0123456789ab.ralph-tmp", "{")
-    assert repo.run(repo.agent("pass"))[0] == 0
-    assert not left.exists()
-    assert all(path.exists() for path in mine)
-
-
-@pytest.mark.parametrize(
-    ("top", "said"),
-    [
-        ({}, ""),
-        ({"commit": "{{ task.nothing }}"}, "prd.json: commit, for T1"),
-        ({"commit": "{% if %}"}, "prd.json: commit"),
-        ({"prompt": "gone.md"}, "there is no prompt template"),
-        ({"prompt": "bad.md"}, "bad.md, line 2"),
-    ],
-)
-def test_templates_are_tried_before_the_night(
-    repo: Repo, top: dict[str, str], said: str
-) -> None:
-    repo.write("bad.md", "x\n{{ task. }}\n")
-    repo.plan({"checks": ["true"]}, **top)
-    settings = loop_of(repo).settings
-    if said:
-        with pytest.raises(BadInput, match=said):
-            opening.require_plan(settings)
-    else:
-        opening.require_plan(settings)
-
-
 @pytest.mark.parametrize(
     ("source", "named", "status"),
     [
@@ -282,16 +249,6 @@ def test_where_there_is_no_plan_the_ways_are_named(repo: Repo, tmp_path: Path) -
     bare = Repo(tmp_path / "bare", git=False)
     said = bare.ralph("run").stderr
     assert "cd to your project, or start one: git init && ralph init" in said
-
-
-@pytest.mark.parametrize(("key", "exit"), [("setup", 2), ("checks", 4)])
-def test_a_text_that_no_program_can_take_is_said(
-    repo: Repo, key: str, exit: int
-) -> None:
-    odd = "half a pair: \ud83d"
-    repo.plan({"checks": ["true"]}, **{key: [odd] if key == "checks" else odd})
-    code, summary, printed = repo.run(repo.agent("P('work').touch()"))
-    assert (code, "unexpected" in printed) == (exit, False), (summary, printed)
 
 
 # ---------------------------------------------------------------- git and the branch

@@ -38,14 +38,6 @@ def test_what_ran_on_a_tree_is_known_on_every_commit_of_it(results: Results) -> 
     assert results.missing("tip", [A, Check("a", "make c")]) == [Check("a", "make c")]
 
 
-def test_every_run_is_known_and_the_newest_counts(results: Results) -> None:
-    for ok in (True, False):
-        results.add("tip", [said(A, ok)])
-    assert [one.ok for one in results.runs("tip", A.command)] == [True, False]
-    newest = results.newest("tip", A.command)
-    assert newest and not newest.ok and results.newest("tip", B.command) is None
-
-
 def saved(results: Results) -> Results:
     """With something of everything, on the disk."""
     results.add("tip", [scripted.run("a+ b- x! co"), said(A)])

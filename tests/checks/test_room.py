@@ -3,8 +3,6 @@ reach the next candidate."""
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ import pytest
 from _ralph import files
 from _ralph.checks.room import Room
 from _ralph.model import Check, Setup
-from _ralph.state.layout import logs_folder
 from tests.conftest import Repo
 from tests.git.support import (
     head,
@@ -22,7 +19,6 @@ from tests.git.support import (
     listing,
     on_disk,
     places_of,
-    seen,
     with_lib,
 )
 from tests.git.test_branch import work_on
@@ -257,23 +253,6 @@ def test_a_check_that_changes_what_setup_made_leads_to_another_room(
     assert ("the room is made again: deps" in said) is (times == 2)
 
 
-MOVES = ['rm -rf "$PWD"', 'mv "$PWD" ../gone; ln -s PERSON "$PWD"']
-
-
-@pytest.mark.parametrize("deed", MOVES)
-def test_a_check_that_moves_the_room_is_red_and_the_next_one_has_a_room(
-    repo: Repo, deed: str
-) -> None:
-    person = repo.outside / "person"
-    person.mkdir()
-    os.mkfifo(person / "pipe")
-    room = prepared(repo)
-    deed = deed.replace("PERSON", str(person))
-    assert shell(room, deed, "test -f a.txt && test -d .git") == [False, True]
-    assert (person / "pipe").exists()
-    assert room.place.exists
-
-
 # ---------------------------------------------------------------- submodules
 
 
@@ -291,23 +270,3 @@ def test_ralph_runs_no_filter_that_a_check_or_a_hook_left_in_a_submodule(
     else:
         assert listing(repo, room.staged()).keys() == listing(repo, "HEAD").keys()
     assert not ran.exists()
-
-
-REPLACED = ["rm -r vendor/lib; ln -s HOME vendor/lib", "rm -r vendor/lib"]
-
-
-@pytest.mark.parametrize("deed", REPLACED)
-def test_a_submodule_that_is_replaced_leads_nowhere_and_is_put_back(
-    repo: Repo, deed: str
-) -> None:
-    room = room_of(with_lib(repo))
-    deed = deed.replace("HOME", shlex.quote(str(repo.path)))
-    logs_folder(room.places.paths)
-    before = seen(repo)
-    assert room.prepare(head(repo), "0001") is None
-    there = "test -f vendor/lib/lib.txt && test ! -L vendor && test ! -L vendor/lib"
-    assert shell(room, deed, there) == [True, True]
-    assert shell(room, deed)  # as a hook does
-    room.places.add_git_and_settings(room.place, head(repo))
-    assert (room.path / "vendor/lib/.git").is_file()
-    assert seen(repo) == before

@@ -14,13 +14,11 @@ from _ralph.checks.running import (
     Job,
     baseline,
     results_of,
-    run_checks,
     valid_for,
 )
 from _ralph.errors import SetupFailed
-from _ralph.git import checkout
 from _ralph.model import Check, Setup
-from tests.conftest import Repo, within
+from tests.conftest import Repo
 from tests.git.support import head, places_of
 from tests.git.test_branch import work_on
 
@@ -136,28 +134,3 @@ def test_it_holds_as_long_as_all_that_checks_see_beside_the_tree(repo: Repo) -> 
     repo.write(".env", "KEY=2\n")
     seen.append(valid_for(places, plan, "run", 0))
     assert len(set(seen)) == len(seen)
-
-
-def test_a_fifo_that_a_check_leaves_under_a_name_that_git_reads_holds_nobody(
-    repo: Repo, runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Git's deadline ends that, and the room is made anew."""
-    monkeypatch.setattr(checkout, "BULK", 2.0)
-    fifo = "mkfifo .gitattributes"
-    left = runs.run(head(repo), fifo, "touch -d 2001-01-01 a.txt", "true")
-    assert [result.name for result in left.red] == ["git"]
-    with within(30):
-        again = runs.run(head(repo), "test ! -e .gitattributes", again=True)
-    assert not again.red
-
-
-def test_a_room_under_another_name_has_nothing_in_it_before(
-    repo: Repo, runs: Runs
-) -> None:
-    repo.write(".gitignore", "built\n")
-    repo.commit("ignore")
-    paths = runs.places.paths
-    for _ in range(2):
-        job = runs.job(head(repo), "test ! -e built && touch built")
-        assert green(run_checks(runs.places, paths.next_room, job)) == [True]
-    assert paths.room.name == "room-2"

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from _ralph.checks import suite
 from _ralph.checks.suite import Comparison, Kind, compare, judged, ran, with_tests
 from _ralph.model import CheckResult, SingleTests
-from tests.checks.scripted import mutant, run, runs
+from tests.checks.scripted import run, runs
 
 # Runs before, now and earlier, as `scripted.run` reads them, and what became of each
 # test; `other` is not said.
@@ -93,14 +92,6 @@ Kind.FAILED if whole else Kind.NEW => Kind.FAILED
 was_red and all(run.ok for run in now) => was_red and now[0].ok
 not any(run.ok for run in before) => not before[0].ok
 """
-
-
-@pytest.mark.parametrize("row", MUTANTS.strip().splitlines())
-def test_the_table_sees(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, _, new = row.partition(" => ")
-    broken = mutant(suite, old, new)
-    monkeypatch.setitem(globals(), "compare", broken.compare)
-    assert not all(map(told, CASES))
 
 
 # Runs of a task's own check before the work and now, and what of it is not done.

@@ -15,10 +15,8 @@ import pytest
 
 from _ralph.checks.trust import ask_home, granted, trusted_kinds
 from _ralph.git.git import Git
-from _ralph.model import Check
-from tests.checks.test_room import prepared, room_of
 from tests.conftest import Repo
-from tests.git.support import checked_out, head
+from tests.git.support import checked_out
 from tests.scripts import RESULT
 
 # As mise: what is trusted at home is noted by its folder, a variable names more.
@@ -220,21 +218,6 @@ def test_a_copy_of_an_ignored_file_is_trusted_also_behind_a_prefix(
     assert code == 0, printed
 
 
-def test_who_goes_on_in_the_room_trusts_it(
-    repo: Repo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another loop has prepared it."""
-    tool = project(repo, "mise")
-    trust(repo, tool)
-    for name in ("PATH", "HOME"):
-        monkeypatch.setenv(name, repo.env[name])
-    prepared(repo)
-    room = room_of(repo)
-    assert room.go_on(head(repo))
-    (result,) = room.run([Check("rate", tool.says(7))], "0001")
-    assert result.ok, result.tail
-
-
 def test_mise_in_all_its_file_names(repo: Repo) -> None:
     """And not where home does not trust one of them."""
     names = {
@@ -255,22 +238,6 @@ def test_mise_in_all_its_file_names(repo: Repo) -> None:
     place = checked_out(repo)
     there = {place.root / name for name in names}
     assert {*granted(answers, place)["mise"]} == there
-
-
-def test_a_shim_of_mise_starts_in_every_place(repo: Repo) -> None:
-    tool = project(repo, "mise", real=True)
-    repo.write(tool.file, f'[tools]\nnode = "20.0.0"\n\n{tool.content}')
-    repo.commit("tools")
-    trust(repo, tool)
-    home = repo.env["HOME"]
-    repo.program(f"{home}/tool/bin/greet", "echo rate $RATE")
-    makes = f"mise link node@20.0.0 {home}/tool && mise reshim"
-    subprocess.run(makes, shell=True, cwd=repo.path, env=repo.env, check=True)
-    repo.env["PATH"] = f"{home}/.local/share/mise/shims:{repo.env['PATH']}"
-    check = "greet | grep -qx 'rate 7'"
-    repo.plan(own("T1"), setup=check, checks=[check])
-    code, _, printed = repo.run(agent_of(repo, tool, ""))
-    assert code == 0, printed
 
 
 SETTINGS = '{"permissions": {"allow": ["Bash(make)"]}}'

@@ -13,13 +13,9 @@ from typing import Any
 
 import pytest
 
-from _ralph.agents import claude
-from _ralph.agents.cli import PLAIN
-from _ralph.agents.stream import Stream
-from _ralph.checks import view as module
 from _ralph.checks.view import Reporter
 from _ralph.errors import Exit, Stop
-from _ralph.model import CheckResult, Verdict
+from _ralph.model import Verdict
 from _ralph.state.records import AttemptEnded
 from tests.conftest import Repo, within
 from tests.scripts import RESULT, plan, speaker
@@ -55,20 +51,6 @@ def pipe() -> Iterator[Pipe]:
     os.close(made.write)
 
 
-def test_all_that_a_loop_shows_is_sent(pipe: Pipe) -> None:
-    view = pipe.reporter()
-    view.task("T1")
-    view.line("words", "  ", "red")
-    view.doing("testing")
-    view.check(CheckResult("test", "make test", False, 1, 0.5), "before: ")
-    assert pipe.sent() == [
-        ("task", "T1"),
-        ("line", "words", "  ", "red"),
-        ("doing", "testing"),
-        ("line", "before: check test: failed with exit 1 (0.5 s)", "  ", ""),
-    ]
-
-
 def test_a_full_pipe_stops_nobody_and_the_last_word_arrives(pipe: Pipe) -> None:
     """Lines are dropped as a whole; the last word is waited for."""
     view = pipe.reporter()
@@ -98,15 +80,6 @@ def test_a_pipe_that_nobody_reads_any_more_ends_no_loop(pipe: Pipe) -> None:
         view.line("words")
         view.last_word(Stop("once", "why"))
     pipe.read = os.open(os.devnull, os.O_RDONLY)
-
-
-def test_of_each_message_the_first_lines_are_shown(pipe: Pipe) -> None:
-    for verbose, shown in ((False, 3), (True, 9)):
-        agent = Stream(claude.CLI)
-        pipe.reporter(verbose=verbose).watch(agent)
-        assert agent.listen is not None
-        agent.listen("say", "words\n" * 9)
-        assert pipe.sent()[-1] == ("heard", "say", ["words"] * shown)
 
 
 RECORD = AttemptEnded(verdict=Verdict.PASSED, task="T1", iteration=1)
@@ -141,14 +114,3 @@ def test_a_log_has_a_line_now_and_then_of_what_an_attempt_does(repo: Repo) -> No
     assert "s ago: I look at prices" in done.stdout
     quiet = repo.ralph(*said, "-q", first=first)
     assert "I look at prices" not in quiet.stdout
-
-
-def test_where_a_status_stays_no_such_line_comes(
-    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_SIGN_OF_LIFE", 0.0)
-    for stays in (True, False):
-        view = pipe.reporter(stays)
-        view.watch(Stream(PLAIN))
-        view.tick()
-    assert [event[0] for event in pipe.sent()] == ["line"]
