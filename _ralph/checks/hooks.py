@@ -12,7 +12,6 @@ from _ralph import text
 from _ralph.agents.prompt import render_message
 from _ralph.checks.places import Places, setup_failed
 from _ralph.checks.room import Room
-from _ralph.checks.running import git_may_not_end
 from _ralph.errors import SetupFailed
 from _ralph.git.branch import Branch
 from _ralph.model import CheckResult, Task
@@ -100,22 +99,22 @@ def run_hooks(
     `tip`, what it rewrites becomes the tree, but for what is protected; the hooks for
     messages see ralph's without its trailers. StopNow if ralph must stop."""
     hooked = Hooked(candidate, notices=room.notices)
-    with git_may_not_end(room, hooked.results):
-        if setup := room.prepare(candidate, name):
-            hooked.results.append(setup)
-            return hooked
-        tree, result = _pre_commit(places, room, candidate, tip, allow, name)
-        if result:
-            hooked.results.append(result)
-        if hooked.red:
-            return hooked
-        room.hold(tree, tip)
-        said, more = room.said(message.said, name)
-        hooked.results += more
-        if not hooked.red:
-            words = with_trailers(places, said, message.trailers)
-            hooked.commit = branch.commit(tree, tip, words, sign=branch.signs)
-            branch.pin("candidate", hooked.commit)
+    setup = room.prepare(candidate, name)
+    if setup:
+        hooked.results.append(setup)
+        return hooked
+    tree, result = _pre_commit(places, room, candidate, tip, allow, name)
+    if result:
+        hooked.results.append(result)
+    if hooked.red:
+        return hooked
+    room.hold(tree, tip)
+    said, more = room.said(message.said, name)
+    hooked.results += more
+    if not hooked.red:
+        words = with_trailers(places, said, message.trailers)
+        hooked.commit = branch.commit(tree, tip, words, sign=branch.signs)
+        branch.pin("candidate", hooked.commit)
     return hooked
 
 
@@ -168,18 +167,17 @@ def refused_commits(places: Places, tip: str) -> CheckResult | None:
         return None
     git = places.home
     room = Room.at(places, places.paths.room)
+    setup = room.prepare(tip, "hooks")
+    if setup:
+        raise SetupFailed(setup_failed(setup))
     refused: list[CheckResult] = []
-    with git_may_not_end(room, refused):
-        setup = room.prepare(tip, "hooks")
-        if setup:
-            raise SetupFailed(setup_failed(setup))
-        for commit in git("rev-list", "--no-merges", f"-{_TRIED}", tip).split():
-            parent = git.maybe("rev-parse", "-q", "--verify", f"{commit}^")
-            if parent is None:
-                nothing = git("mktree").strip()
-                parent = git("commit-tree", nothing, "-m", "nothing")
-            result = _pre_commit(places, room, commit, parent.strip(), (), "hooks")[1]
-            if result is None or result.ok:
-                return None
-            refused.append(result)
+    for commit in git("rev-list", "--no-merges", f"-{_TRIED}", tip).split():
+        parent = git.maybe("rev-parse", "-q", "--verify", f"{commit}^")
+        if parent is None:
+            nothing = git("mktree").strip()
+            parent = git("commit-tree", nothing, "-m", "nothing")
+        result = _pre_commit(places, room, commit, parent.strip(), (), "hooks")[1]
+        if result is None or result.ok:
+            return None
+        refused.append(result)
     return refused[0]

@@ -20,6 +20,7 @@ from _ralph.checks.junit import read
 from _ralph.checks.suite import with_tests
 from _ralph.checks.trust import Answer, Grants
 from _ralph.checks.view import View
+from _ralph.errors import StopNow
 from _ralph.git import patterns
 from _ralph.git.checkout import Checkout, hide, remove_unusable
 from _ralph.git.git import BULK, Entry, Git, names_in, nul
@@ -265,8 +266,8 @@ class Places:
         name: str,
         label: str = "",
         env: Mapping[str, str] | None = None,
-    ) -> CheckResult | None:
-        """Run a command in a place, its log called `name`; its result, None if ralph
+    ) -> CheckResult:
+        """Run a command in a place, its log called `name`; its result. StopNow if ralph
         must stop."""
         argv = list(check.run)
         if isinstance(check.run, str):
@@ -281,7 +282,7 @@ class Places:
             command = Command(wrap(argv, env), cwd, env, check.timeout, out=log)
             done = run_process(command, self.control)
         if done.ended is Ended.INTERRUPTED:
-            return None
+            raise StopNow
         result = CheckResult(
             name=check.name,
             command=check.command,
@@ -314,18 +315,17 @@ class Places:
         self, place: Checkout, name: str, env: Mapping[str, str] | None = None
     ) -> CheckResult | None:
         """Run the plan's `setup` in a place, once more if it is red; its result, None
-        without a setup or if ralph must stop. Files that it took from a cache of others
-        are the place's own afterwards."""
+        without a setup. Files that it took from a cache of others are the place's own
+        afterwards."""
         if self.setup is None:
             return None
         check = Check("setup", self.setup.run, SETUP_TIMEOUT)
         env = {**(env or {}), **shared_caches(os.environ)}
         for log in (f"{name}-setup", f"{name}-setup-again"):
             result = self.run(check, place.root, log, env=env)
-            if result is None or result.ok:
+            if result.ok:
+                exact.unshare(place.root)
                 break
-        if result and result.ok:
-            exact.unshare(place.root)
         return result
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -57,14 +57,12 @@ class Room:
         """Whether it is there, and `setup` ended well in it."""
         return self.place.exists and self.place.beside("setup").exists()
 
-    def prepare(self, commit: str, name: str, before: str = "") -> CheckResult | None:
+    def prepare(self, commit: str, name: str) -> CheckResult | None:
         """Make the room hold `commit`: one look at all that is there, then a checkout;
         or a room made anew, where it belongs to another stamp or is not as `setup` left
-        it. `before` is what the commit was before hooks rewrote it, for which no setup
-        is due. The result of `setup` if it is red."""
+        it. The result of `setup` if it is red."""
         noted, made = noted_setup(self.place)
-        stamp = self.places.stamp(before or commit)
-        if stamp != noted or not self.place.exists:
+        if self.places.stamp(commit) != noted or not self.place.exists:
             return self._make_anew(commit, name)
         carry(self.place, self.places.from_home.copied)
         tracked = self.place.tracked(commit)
@@ -95,7 +93,9 @@ class Room:
             self.places.let_tools_trust(self.place)
         return self.is_set_up
 
-    def run(self, checks: list[Check], name: str, label: str = "") -> list[CheckResult]:
+    def run(
+        self, checks: Sequence[Check], name: str, label: str = ""
+    ) -> list[CheckResult]:
         """Run all checks as one program: what one builds, the next can use; what one
         changes in tracked files is named and put back."""
         results: list[CheckResult] = []
@@ -111,15 +111,11 @@ class Room:
                     self.notices.append(f"{what}; put back before the next check")
             log = f"{name}-check{number}"
             result = self.places.run(check, self.path, log, label, self.env)
-            result = self._if_there(result)
-            if not result:
-                break  # ralph was stopped
-            results.append(result)
+            results.append(self._if_there(result))
         return results
 
     def hook(self, hook: str, name: str, label: str = "") -> CheckResult | None:
-        """Run a commit hook, as git does; its result, None if there is none or ralph
-        was stopped."""
+        """Run a commit hook, as git does; its result, None if there is none."""
         if hook not in self.places.hooks(self.path):
             return None
         words = ["git", "-c", f"core.hooksPath={self._copy_hooks()}"]
@@ -134,9 +130,9 @@ class Room:
         result = self.places.run(check, self.path, f"{name}-{hook}", label, env)
         return self._if_there(result)
 
-    def _if_there(self, result: CheckResult | None) -> CheckResult | None:
+    def _if_there(self, result: CheckResult) -> CheckResult:
         """The result of what ran here, red if the room is no longer there."""
-        if result is None or self.place.exists:
+        if self.place.exists:
             return result
         gone = "it removed or replaced the checkout that it ran in"
         return replace(result, ok=False, tail=gone)

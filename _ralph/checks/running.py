@@ -3,8 +3,7 @@ run again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,8 +11,7 @@ from _ralph import files, text
 from _ralph.checks.places import Places, setup_failed
 from _ralph.checks.results import BEFORE, Results
 from _ralph.checks.room import Room
-from _ralph.errors import SetupFailed, StopNow
-from _ralph.git.git import Late
+from _ralph.errors import SetupFailed
 from _ralph.model import Check, CheckResult, Plan
 from _ralph.process.process import Command, Ended, run_process
 
@@ -24,15 +22,13 @@ _PREFIX_TIMEOUT = 60.0
 @dataclass(frozen=True)
 class Job:
     """Checks to be run on a commit. `name` is what their logs are called, `label`
-    stands before what is shown of them, `env` is added to their environment. `before`
-    is what the commit was before commit hooks rewrote it."""
+    stands before what is shown of them, `env` is added to their environment."""
 
     commit: str
     checks: Sequence[Check]
     name: str
     label: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
-    before: str = ""
     again: bool = False  # run them, whatever is known of these files
 
 
@@ -56,21 +52,6 @@ class Checked:
         return None
 
 
-@contextmanager
-def git_may_not_end(room: Room, found: list[CheckResult]) -> Iterator[None]:
-    """Work in a room where a hook or a check may have left a file of terabytes, or a
-    FIFO called .gitattributes: git does not end then, and that is a red result, added
-    to what was `found`. StopNow if ralph must stop."""
-    try:
-        yield
-    except Late as error:
-        room.place.remove()
-        late = CheckResult("git", "git", False, tail=str(error), timed_out=True)
-        found.append(late)
-    if room.places.control.stop_now:
-        raise StopNow
-
-
 def run_checks(
     places: Places, folder: Path, job: Job, rest: Sequence[Check] | None = None
 ) -> Checked:
@@ -78,17 +59,12 @@ def run_checks(
     of them, if the room still holds these files as the plan's checks left them. StopNow
     if ralph must stop."""
     room = Room.at(places, folder, job.env)
-    found = Checked(notices=room.notices)
-    with git_may_not_end(room, found.checks):
-        setup = None
-        if rest is None or not room.go_on(job.commit):
-            rest = job.checks
-            setup = room.prepare(job.commit, job.name, job.before)
+    if rest is None or not room.go_on(job.commit):
+        rest = job.checks
+        setup = room.prepare(job.commit, job.name)
         if setup:
-            found.checks.append(setup)
-        else:
-            found.checks += room.run(list(rest), job.name, job.label)
-    return found
+            return Checked([setup], room.notices)
+    return Checked(room.run(rest, job.name, job.label), room.notices)
 
 
 def results_of(places: Places, results: Results, job: Job) -> Checked:

@@ -190,8 +190,7 @@ def gathered(
         name = begun.name + {tip: "-tip", commit: ""}.get(on, "-earlier")
         if again:
             name += "-again"
-        before = candidate.commit if on == commit else ""
-        job = Job(on, checks, name, label, env, before, again)
+        job = Job(on, checks, name, label, env, again)
         checked = results_of(loop.places, results, job)
         if checked.red_setup:
             baseline(loop.places, results, tip, [], f"{begun.name}-tip")

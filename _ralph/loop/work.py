@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from _ralph import codec, files, text
 from _ralph.agents.prompt import Briefing, prompt_values, render_prompt
 from _ralph.checks import trust
-from _ralph.checks.elsewhere import changed_at_home
 from _ralph.checks.places import prepare_workspace, setup_failed
 from _ralph.errors import SetupFailed, StopNow
 from _ralph.git.checkout import Checkout, remove_lock, remove_unusable
@@ -141,9 +140,6 @@ def second_snapshot(
     if rulebook in copies:
         protected.append(rulebook)
     changed = loop.git.difference(base, tree)
-    if not changed and ended.began:
-        state = loop.places.state()
-        notices += changed_at_home(loop.git, state, ended.began)
     if loop.settings.jobs > 1 or left != tree:
         loop.branch.pin("attempt", left, tree, loop=begun.worker)
     return Worked(

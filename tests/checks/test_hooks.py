@@ -310,20 +310,19 @@ def test_a_hook_for_messages_that_cannot_work_is_said_before_an_agent_is_paid(
 SPOILS = {
     "T1": ("sleep 60", "timed out"),
     "T2": ('rm -rf "$PWD"', GONE),
-    "T3": ("truncate -s 2T a.txt", "git add did not end"),
-    "T4": ("rm -f .gitattributes; mkfifo .gitattributes", ""),
-    "T5": ("head -c 8000000 /dev/zero | tr '\\0' x", ""),
+    "T3": ("rm -f .gitattributes; mkfifo .gitattributes", ""),
+    "T4": ("head -c 8000000 /dev/zero | tr '\\0' x", ""),
 }
 
 
 def test_what_a_hook_spoils_costs_its_attempt_and_not_the_run(repo: Repo) -> None:
-    """Where git does not end, too; files that no commit holds are none of it."""
+    """Files that no commit holds are none of it."""
     cases = [
         f"test ! -e {task}.txt || {{ {deed}; }}" for task, (deed, _) in SPOILS.items()
     ]
     repo.program(".git/hooks/pre-commit", "\n".join([*cases, "true"]))
     repo.plan(*map(own, SPOILS), limits={"attempts": 1})
-    first = f"{QUICK}; room.BULK = 2.0\n{NEVER_STUCK}"
+    first = f"{QUICK}\n{NEVER_STUCK}"
     code, _, printed = repo.run(repo.agent(MAKES), first=first, timeout=100)
     for record in repo.records("verdict"):
         said = SPOILS[record["task"]][1]

@@ -108,7 +108,6 @@ TOLD: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
     "green": ({}, {"checks": ["true"]}, "warning", "checks: own checks are green already, so they prove nothing: T1"),
     "no check of its own": ({"checks": ["true"]}, {}, "warning", "tasks: no check of their own: T1"),
     "open questions": ({"openQuestions": ["Why?"]}, OWN, "warning", "tasks: 1 open question, the first: Why?"),
-    "protect for nothing": ({"protect": ["no/such/**"]}, OWN, "warning", "`protect` has patterns that match no file: no/such/**"),
     "a setup that fails": ({"setup": "echo begin; seq 5000; echo 'ERESOLVE no'; exit 7"}, OWN, "error", "checks: setup failed with exit 7"),
     "a spent budget": ({"budget": {"usd": 0}}, OWN, "error", "budget"),
     "its own agent": ({"agents": {"sh": {"argv": ["sh", "-c", "x"], "permissions": {"edit": []}}}, "agent": "sh"}, OWN, "warning", "the plan itself defines it; read what it runs: sh -c x"),
