@@ -21,6 +21,10 @@ from _ralph.model import Json
 TABLE = table("detect.json")
 SHELL = re.compile(r"[&|;<>`$()]")
 """More than one command with its words."""
+RUNS = re.compile(r"(?:npm|pnpm|yarn|bun)(?: run)? ([\w:.-]+)")
+"""What starts a script of package.json."""
+PROGRAMS = {"npm run": "npx", "pnpm run": "pnpm exec"}
+"""What starts a program of the dependencies, if it is not the same as for a script."""
 
 
 class Project:
@@ -154,9 +158,32 @@ class Project:
         for name, wanted in TABLE["scripts"].items():
             script = self.scripts.get(name, "")
             if _says(wanted, script) and (name == "test" or self._runs_in_ci(name)):
-                command = f"{run} {name}".replace("npm run test", "npm test")
-                checks.append(self._check(command, script))
+                steps = self._steps(name, run)
+                checks += [step for step in steps if step not in checks]
         return checks
+
+    def _steps(self, name: str, run: str, outer: tuple[str, ...] = ()) -> list[Any]:
+        """A check for each command of a script, as a linter that is red would hide the
+        suite behind it; one for all where they are no plain ones. `outer` are the
+        scripts that start it."""
+        script = self.scripts[name]
+        whole = f"{run} {name}".replace("npm run test", "npm test")
+        found: list[Any] = []
+        for step in script.split(" && "):
+            called = RUNS.fullmatch(step)
+            program = step.split(" ")[0]
+            package = program.replace("tsc", "typescript")
+            if step == script:
+                found.append(self._check(whole, script))
+            elif called and called[1] in self.scripts and called[1] not in outer:
+                found += self._steps(called[1], run, (*outer, name))
+            elif program == "node" and not SHELL.search(step):
+                found.append(self._check(step, step))
+            elif SHELL.search(step) or f'"{package}":' not in self.manifest:
+                return [self._check(whole, script)]
+            else:
+                found.append(self._check(f"{PROGRAMS.get(run, run)} {step}", step))
+        return found
 
     def _check(self, command: str, starts: str) -> Any:
         """A check as a plan has it. If what it `starts` in the end, one command, can
