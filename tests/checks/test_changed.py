@@ -3,40 +3,41 @@ do."""
 
 from __future__ import annotations
 
-import pytest
-
 from _ralph.checks.changed import changed_tests
 from _ralph.git.git import Git
-from tests.conftest import Repo
+from tests.conftest import Repo, cases
 
-SCRIPTS = '{"scripts": {"test": "%s"}, "dependencies": {%s}}'
-OPTIONS = '[project]\ndependencies = [%s]\n[tool.pytest.ini_options]\naddopts = "%s"\n'
-PYTEST = "python3 -m pytest"
+PLACED = {
+    "JEST": '{"scripts": {"test": "jest"}, "dependencies": {}}',
+    "TRUE": '{"scripts": {"test": "true"}, "dependencies": {}}',
+    "DEPS": '{"scripts": {"test": "jest"}, "dependencies": {"a": "1"}}',
+    "PLAIN": '[project]\ndependencies = []\n[tool.pytest.ini_options]\naddopts = ""\n',
+    "NONE": '[project]\ndependencies = []\n[tool.pytest.ini_options]\naddopts = "-k nothing"\n',
+    "NEEDS": "[project]\ndependencies = ['a']\n[tool.pytest.ini_options]\naddopts = \"\"\n",
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "before", "after", "command", "named"),
-    [
-        ("tests/test_a.py", "x", "y", "make", True),
-        ("tests/test_new.py", "", "y", "make", False),
-        ("a.py", "x", "y", "make", False),
-        ("package.json", SCRIPTS % ("jest", ""), SCRIPTS % ("true", ""), "npm test", True),
-        ("web/package.json", SCRIPTS % ("jest", ""), "{", "cd web && yarn test", True),
-        ("package.json", SCRIPTS % ("jest", ""), SCRIPTS % ("jest", '"a": "1"'), "npm test", False),
-        ("package.json", "[]", "[1]", "npm test", True),
-        ("pyproject.toml", OPTIONS % ("", ""), OPTIONS % ("", "-k nothing"), PYTEST, True),
-        ("pyproject.toml", OPTIONS % ("", ""), OPTIONS % ("'a'", ""), PYTEST, False),
-        ("pyproject.toml", "", "[project]\n", PYTEST, False),
-        ("Makefile", "test:\n\ttrue", "test:\n\tfalse", "make -s test", True),
-        ("setup.cfg", "", "[tool:pytest]\naddopts = --setup-plan\n", PYTEST, True),
-    ],
-)  # fmt: skip
+@cases(r"""
+name              before           after             command               named
+tests/test_a.py   x                y                 make                  yes
+tests/test_new.py  -                y                 make                  no
+a.py              x                y                 make                  no
+package.json      JEST             TRUE              npm test              yes
+web/package.json  JEST             {                 cd web && yarn test   yes
+package.json      JEST             DEPS              npm test              no
+package.json      []               [1]               npm test              yes
+pyproject.toml    PLAIN            NONE              python3 -m pytest     yes
+pyproject.toml    PLAIN            NEEDS             python3 -m pytest     no
+pyproject.toml    -                [project]         python3 -m pytest     no
+Makefile          test: true  test: false  make -s test          yes
+setup.cfg         -                [tool:pytest]\naddopts = --setup-plan  python3 -m pytest  yes
+""")
 def test_what_decides_what_a_check_does_is_named_like_a_test(
-    repo: Repo, name: str, before: str, after: str, command: str, named: bool
+    repo: Repo, name: str, before: str, after: str, command: str, named: str
 ) -> None:
     commits = []
     for content in (before, after):
-        path = repo.write(name, content)
+        path = repo.write(name, PLACED.get(content, content))
         if not content:
             path.unlink()
         repo.git("add", "-A")
@@ -44,4 +45,4 @@ def test_what_decides_what_a_check_does_is_named_like_a_test(
         commits.append(repo.git("rev-parse", "HEAD").strip())
     tip, commit = commits
     found = changed_tests(Git.at(repo.path), tip, commit, [name], ["true", command])
-    assert found == ([name] if named else [])
+    assert found == ([name] if named == "yes" else [])

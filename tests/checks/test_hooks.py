@@ -13,7 +13,7 @@ import pytest
 from _ralph.checks.hooks import message_for, trailers, with_trailers
 from _ralph.state.prd import load
 from tests.checks.test_room import prepared
-from tests.conftest import Repo, within
+from tests.conftest import Repo, cases, within
 from tests.git.support import head, listing, on_disk, places_of
 from tests.git.test_branch import work_on
 from tests.scripts import NEVER_STUCK
@@ -59,25 +59,25 @@ def test_a_message_that_a_hook_refuses_is_said_before_an_agent_is_paid(
     assert max(map(len, lines)) <= 100 < len(f"Ralph-Agent: {agent}")
 
 
-@pytest.mark.parametrize(
-    ("title", "commit", "subject"),
-    [
-        ("Users can log in.", "", "T1: Users can log in"),
-        ("Wait ...", "", "T1: Wait ..."),
-        ("v" * 69, "", "T1: " + "v" * 65 + "..."),
-        ("v" * 500, "feat: {{ task.title|upper }} [skip ci]", f"feat: {'V' * 53}... [skip ci]"),
-        ("v" * 90, "{{ 'x' * 70 }}: {{ task.title }}", f"{'x' * 70}: {'v' * 17}..."),
-        ("v" * 90, "one task", "one task"),
-    ],
-)  # fmt: skip
+LONG = "v" * 90
+
+
+@cases(f"""
+title               commit                                   subject
+Users can log in.   -                                        T1: Users can log in
+Wait ...            -                                        T1: Wait ...
+{LONG}              -                                        T1: {LONG[:65]}...
+{LONG}              feat: {{{{ task.title|upper }}}} [skip ci]   feat: {LONG[:53].upper()}... [skip ci]
+{LONG}              {{{{ 'x' * 70 }}}}: {{{{ task.title }}}}         {"x" * 70}: {LONG[:17]}...
+{LONG}              one task                                 one task
+""")
 def test_a_subject_keeps_to_git_s_conventions(
     repo: Repo, title: str, commit: str, subject: str
 ) -> None:
     """Titles are often sentences, such as user stories, and linters of messages refuse
     those."""
     repo.plan(own("T1", title=title), commit=commit)
-    places = places_of(repo)
-    plan = load(repo.path / "prd.json")
+    places, plan = places_of(repo), load(repo.path / "prd.json")
     places.settings = replace(places.settings, plan=plan)
     assert message_for(places, plan.tasks[0], 1, 1) == subject
 
@@ -110,16 +110,14 @@ def test_a_hook_for_messages_that_refuses_the_files_is_a_check_like_others(
     assert (code, repo.verdicts()) == (0, ["T1 failed", "T1 passed"]), printed
 
 
-@pytest.mark.parametrize(
-    ("script", "left"),
-    [
-        ('echo "Change-Id: 1" >> "$1"', "T1\nChange-Id: 1\n\n"),
-        ('printf "\nwords\n\nChange-Id: 1\n" >> "$1"', "T1\n\nwords\n\nChange-Id: 1\n"),
-        ('printf "other" > "$1"', "other\n\n"),
-        ('printf "\nRalph-Attempt: 7\nralph-agent: me\n" >> "$1"', "T1\n\n"),
-        ("true", "T1\n\n"),
-    ],
-)  # fmt: skip
+@cases(r"""
+script                                                  left
+echo "Change-Id: 1" >> "$1"                             T1\nChange-Id: 1\n\n
+printf "\nwords\n\nChange-Id: 1\n" >> "$1"              T1\n\nwords\n\nChange-Id: 1\n
+printf "other" > "$1"                                   other\n\n
+printf "\nRalph-Attempt: 7\nralph-agent: me\n" >> "$1"  T1\n\n
+true                                                    T1\n\n
+""")
 def test_a_commit_has_the_message_of_its_hook_and_ralph_s_trailers_behind_it(
     repo: Repo, script: str, left: str
 ) -> None:
@@ -175,57 +173,60 @@ NESTED = "rm a.txt; unset GIT_DIR GIT_INDEX_FILE; git init -q a.txt; cd a.txt; g
 STAGES = "mkdir gen; echo 1 > gen/out.txt; echo 2 > '*'; touch loose; git add gen '*'; rm a.txt"
 
 
-@pytest.mark.parametrize(
-    ("script", "ok", "leaves"),
-    [
-        (SEES, True, {"new.txt"}),
-        ("exit 1", False, {"new.txt"}),
-        ("echo formatted > new.txt; git add new.txt; echo too > a.txt; touch loose", True, {"new.txt", "a.txt"}),
-        (NESTED, True, {"new.txt", "-a.txt"}),  # no submodule
-        (STAGES, True, {"new.txt", "gen/out.txt", "*", "-a.txt"}),
-    ],
-)  # fmt: skip
-def test_what_a_hook_leaves_of_the_files(
-    repo: Repo, script: str, ok: bool, leaves: set[str]
-) -> None:
+FORMATS = (
+    "echo formatted > new.txt; git add new.txt; echo too > a.txt; touch loose; exit 0"
+)
+
+
+@pytest.mark.parametrize(("script", "leaves"), [
+    (SEES, "new.txt"),
+    ("exit 1", "new.txt"),
+    (FORMATS, "new.txt a.txt"),
+    (NESTED, "new.txt -a.txt"),  # no submodule
+    (STAGES, "new.txt gen/out.txt * -a.txt"),
+])  # fmt: skip
+def test_what_a_hook_leaves_of_the_files(repo: Repo, script: str, leaves: str) -> None:
     there = "new.txt" if "-a.txt" in leaves else "a.txt"
     with within(30):
-        assert hooked(repo, script, there) == (ok, leaves)
+        found = hooked(repo, script, there)
+    assert found == (script != "exit 1", {*leaves.split()})
     assert repo.git("status", "--porcelain", "-uno") == ""
 
 
 # A hook at work on $file, which the agent left as `good`; the verdict, what lands, and
 # how often the hook runs.
-REWRITES = {
-    "fails each time": ("echo more >> $file; exit 1", "failed", "", 2),
-    "rewrites each time": ("echo more >> $file", "passed", "good\nmore\n", 1),
-    "rewrites and fails, then no more": ("grep -q more $file && exit 0; echo more >> $file; exit 1", "passed", "good\nmore\n", 2),
-    "writes what fails a check": ("echo bad >> $file", "failed", "", 1),
-    "says no": ("exit 1", "failed", "", 1),
-}  # fmt: skip
+REWRITES = r"""
+failed | 2 |             | echo more >> $file; exit 1
+passed | 1 | good\nmore\n | echo more >> $file
+passed | 2 | good\nmore\n | grep -q more $file && exit 0; echo more >> $file; exit 1
+failed | 1 |             | echo bad >> $file
+failed | 1 |             | exit 1
+"""
 
 
 def test_what_hooks_write_is_checked_before_it_lands(repo: Repo) -> None:
     """A task each. A hook runs once for a candidate, and once more after it rewrote and
     failed."""
+    rows = [row.split(" | ") for row in REWRITES.strip().splitlines()]
     scripts, tasks = [], []
-    for number, (script, *_) in enumerate(REWRITES.values(), 1):
+    for number, (*_, script) in enumerate(rows, 1):
         name = f"T{number}.txt"
         scripts.append(f"{name}) {script} ;;")
         check = f"grep -q good {name} && ! grep -q bad {name}"
         tasks.append(own(f"T{number}", checks=[check]))
-    cases = "\n".join(scripts)
+    ways = "\n".join(scripts)
     begin = f"file=$(git diff --cached --name-only HEAD)\necho $file >> {repo.outside}/hooked"
-    repo.program(".git/hooks/pre-commit", f"{begin}\ncase $file in\n{cases}\nesac")
+    repo.program(".git/hooks/pre-commit", f"{begin}\ncase $file in\n{ways}\nesac")
     repo.plan(*tasks, limits={"attempts": 1})
     repo.run(repo.agent(MAKES), first=NEVER_STUCK)
-    wanted = [f"T{n} {row[1]}" for n, row in enumerate(REWRITES.values(), 1)]
+    wanted = [f"T{number} {row[0]}" for number, row in enumerate(rows, 1)]
     assert repo.verdicts() == wanted
     ran = repo.read("../hooked").split()
-    for number, (_, _, lands, runs) in enumerate(REWRITES.values(), 1):
+    for number, (_, runs, lands, _) in enumerate(rows, 1):
         name = f"T{number}.txt"
-        assert (repo.landed(name) if repo.has_landed(name) else "") == lands
-        assert ran.count(name) == runs
+        landed = repo.landed(name) if repo.has_landed(name) else ""
+        assert landed == lands.strip().replace(r"\n", "\n")
+        assert ran.count(name) == int(runs)
 
 
 def test_what_a_hook_makes_and_stages_is_what_checks_see_and_what_lands(
@@ -236,9 +237,8 @@ def test_what_a_hook_makes_and_stages_is_what_checks_see_and_what_lands(
     repo.commit("ignored")
     script = "tr a-z A-Z < T1.txt > T1.min; git add -f T1.min; touch loose; echo 2 > b.txt; git add b.txt; echo worse > deps; git commit -nqm mine"
     repo.program(".git/hooks/pre-commit", script)
-    check = (
-        "test -f T1.txt && grep -q GOOD T1.min && test ! -e loose && grep -q good deps"
-    )
+    there = "test -f T1.txt && test ! -e loose"
+    check = f"{there} && grep -q GOOD T1.min && grep -q good deps"
     setup = {"run": "echo good > deps", "when": ["*.lock"]}
     repo.plan(own("T1", checks=[check]), setup=setup)
     code, _, printed = repo.run(repo.agent(MAKES))
@@ -282,23 +282,21 @@ def test_what_is_signed_is_what_the_checks_see(repo: Repo) -> None:
 # ---------------------------------------------------------------- hooks that cannot work
 
 GONE = "it removed or replaced the checkout"
-NOTHING = "it left no commit message"
-BAD = {
-    "an interpreter that is missing": ("#!/no/such/program\n", "cannot run"),
-    "one that hangs": ("#!/bin/sh\nsleep 60\n", "timed out"),
-    "one that removes the checkout": ('#!/bin/sh\nrm -rf "$PWD"\n', GONE),
-    "one that removes the message": ('#!/bin/sh\nrm "$1"\n', NOTHING),
-    "one that removes git's folder": ("#!/bin/sh\nrm -rf .git\n", NOTHING),
-}
 QUICK = "from _ralph.checks import room; room.HOOK_TIMEOUT = 1.0"
 
 
-@pytest.mark.parametrize("what", BAD)
+@cases(r"""
+script                       said
+#!/no/such/program           cannot run
+#!/bin/sh\nsleep 60          timed out
+#!/bin/sh\nrm -rf "$PWD"     it removed or replaced the checkout
+#!/bin/sh\nrm "$1"           it left no commit message
+#!/bin/sh\nrm -rf .git       it left no commit message
+""")
 def test_a_hook_for_messages_that_cannot_work_is_said_before_an_agent_is_paid(
-    repo: Repo, what: str
+    repo: Repo, script: str, said: str
 ) -> None:
-    script, said = BAD[what]
-    repo.write(".git/hooks/commit-msg", script).chmod(0o755)
+    repo.write(".git/hooks/commit-msg", f"{script}\n").chmod(0o755)
     repo.plan(own("T1"), limits={"attempts": 1})
     code, summary, printed = repo.run(repo.agent(MAKES), first=QUICK)
     assert (code, paid(repo)) == (2, []), printed
@@ -317,10 +315,10 @@ SPOILS = {
 
 def test_what_a_hook_spoils_costs_its_attempt_and_not_the_run(repo: Repo) -> None:
     """Files that no commit holds are none of it."""
-    cases = [
-        f"test ! -e {task}.txt || {{ {deed}; }}" for task, (deed, _) in SPOILS.items()
-    ]
-    repo.program(".git/hooks/pre-commit", "\n".join([*cases, "true"]))
+    lines = []
+    for task, (deed, _) in SPOILS.items():
+        lines.append(f"test ! -e {task}.txt || {{ {deed}; }}")
+    repo.program(".git/hooks/pre-commit", "\n".join([*lines, "true"]))
     repo.plan(*map(own, SPOILS), limits={"attempts": 1})
     first = f"{QUICK}\n{NEVER_STUCK}"
     code, _, printed = repo.run(repo.agent(MAKES), first=first, timeout=100)
@@ -335,31 +333,29 @@ def test_what_a_hook_spoils_costs_its_attempt_and_not_the_run(repo: Repo) -> Non
 
 CALLS_LOCAL = 'echo dispatcher; test ! -x .git/hooks/pre-commit || exec .git/hooks/pre-commit "$@"'
 """What many people have as hooks of all repositories."""
-ALL = "echo called $0; exit 1"
-# Where they stand, core.hooksPath, and the last line that the hook says.
-STANDS = {
-    "in .git/hooks": (".git/hooks", "", "called .git/hooks/pre-commit"),
-    "for all repositories": ("../all", "{out}/all", "called .git/ralph-hooks/pre-commit"),
-    "the same, by a variable": ("../all", "GIT_CONFIG {out}/all", "called .git/ralph-hooks/pre-commit"),
-    "a folder inside .git": (".git/h", ".git/h", "called .git/ralph-hooks/pre-commit"),
-    "the same, as a whole path": (".git/h", "{home}/.git/h", "called .git/ralph-hooks/pre-commit"),
-    "above home": ("../all", "../all", "called .git/ralph-hooks/pre-commit"),
-    "in the tree": ("githooks", "githooks", "called githooks/pre-commit"),
-    "the same, as a whole path of home": ("githooks", "{home}/githooks", "called githooks/pre-commit"),
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("where", STANDS)
+# Where they stand, core.hooksPath (by git's settings or by a variable), and where the
+# room calls them.
+@cases("""
+folder      by        path                called
+.git/hooks  -         -                   .git/hooks
+../all      settings  {out}/all           .git/ralph-hooks
+../all      variable  {out}/all           .git/ralph-hooks
+.git/h      settings  .git/h              .git/ralph-hooks
+.git/h      settings  {home}/.git/h       .git/ralph-hooks
+../all      settings  ../all              .git/ralph-hooks
+githooks    settings  githooks            githooks
+githooks    settings  {home}/githooks     githooks
+""")
 def test_hooks_of_home_are_the_room_s(
-    repo: Repo, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    folder, setting, says = STANDS[where]
-    repo.program(f"{folder}/pre-commit", ALL)
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, folder: str, by: str, path: str, called: str
+) -> None:  # fmt: skip
+    repo.program(f"{folder}/pre-commit", "echo called $0; exit 1")
     repo.git("add", "-A")
     repo.git("commit", "-qnm", "hooks", "--allow-empty")
-    names = {"out": repo.outside.resolve(), "home": repo.path.resolve()}
-    kind, _, path = setting.format(**names).rpartition(" ")
-    if kind:
+    path = path.format(out=repo.outside.resolve(), home=repo.path.resolve())
+    if by == "variable":
         monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
         monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.hooksPath")
         monkeypatch.setenv("GIT_CONFIG_VALUE_0", path)
@@ -368,7 +364,8 @@ def test_hooks_of_home_are_the_room_s(
     room = prepared(repo)
     result = room.hook("pre-commit", "0001")
     assert result
-    assert result.tail.replace(f"{room.path}/", "").strip() == says
+    said = result.tail.replace(f"{room.path}/", "").strip()
+    assert said == f"called {called}/pre-commit"
     assert room.places.missing_hook(room.path) == ""
 
 
@@ -401,12 +398,13 @@ def test_a_hook_that_no_setup_makes_is_said_before_an_agent_is_paid(
     repo.plan(own("T1"), setup=HUSKY if made else "true")
     agent = repo.agent(MAKES)
     ended, summary, printed = repo.run(agent)
-    assert (ended, paid(repo)) == ((0, ["T1"]) if made else (2, [])), printed
-    if not made:
-        said = "home has .husky/_/pre-commit, and a new checkout has not"
-        assert said in summary["reason"]
-        assert "let `setup` make it" in summary["reason"]
-        assert said in " ".join(repo.ralph("doctor", "--agent", agent).stdout.split())
+    if made:
+        assert (ended, paid(repo)) == (0, ["T1"]), printed
+        return
+    said = "home has .husky/_/pre-commit, and a new checkout has not"
+    assert (ended, paid(repo), said in summary["reason"]) == (2, [], True), printed
+    assert "let `setup` make it" in summary["reason"]
+    assert said in " ".join(repo.ralph("doctor", "--agent", agent).stdout.split())
 
 
 # A refusal of `bad`, and of a commit on main; what installs it, here and in `setup`.

