@@ -364,7 +364,7 @@ def clean(prd: Path, dry_run: bool, force: bool) -> int:
 
 
 @cli.command()
-@click.argument("folder", required=False, type=options.FilePath(file_okay=False))
+@options.FOLDER
 def demo(folder: Path | None) -> int:
     """Watch ralph at work for 15 seconds.
 

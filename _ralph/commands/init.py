@@ -169,18 +169,15 @@ def next_steps(path: Path) -> list[str]:
     ]
     then = "; ".join(commands)
     if is_starter(plan):
-        return [
-            f"next: edit {path}: the tasks, and the checks that prove them. Or write "
-            f"what you want into brief.md, and after the commit: ralph plan brief.md",
-            f"then: {then}",
-        ]
-    if not _can_be_proved(plan):
-        where = f"{path}" if plan.list_key else f"the tasks of {path}"
-        return [
-            f'next: name the commands that prove the work under "checks" in {where}',
-            f"then: {then}",
-        ]
-    return [f"next: {then}"]
+        first = (
+            f"edit {path}: the tasks, and the checks that prove them. Or write "
+            f"what you want into brief.md, and after the commit: ralph plan brief.md"
+        )
+    elif not _can_be_proved(plan):
+        first = f'name the commands that prove the work under "checks" in {path}'
+    else:
+        return [f"next: {then}"]
+    return [f"next: {first}", f"then: {then}"]
 
 
 def _git_steps(path: Path) -> list[str]:

@@ -3,22 +3,20 @@ to import, as `--help` is: all but click is imported where it is used."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from _ralph.errors import BadInput, RalphError
+from _ralph.errors import BadInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from _ralph.model import Json
     from _ralph.state.options import Options
 
@@ -67,35 +65,12 @@ class Command(click.types.StringParamType):
         return f"{program}{blank}{rest}"
 
 
-def known_tasks(
-    ctx: click.Context, _param: click.Parameter, incomplete: str
-) -> list[str]:
-    """Ids that a shell may complete; none if there is no plan that can be read."""
-    from pathlib import Path
-
-    from _ralph.state import prd
-
-    with contextlib.suppress(RalphError, OSError):
-        plan = prd.load(ctx.params.get("prd") or Path("prd.json"))
-        return [task.id for task in plan.tasks if task.id.startswith(incomplete)]
-    return []
-
-
 # ---------------------------------------------------------------- options
-
-
-class FilePath(click.Path):
-    """A `pathlib.Path`, which takes 5 ms to import: `--help` does without."""
-
-    def convert(self, *given: Any) -> Path:
-        from pathlib import Path
-
-        return Path(os.fsdecode(super().convert(*given)))
 
 
 PRD = click.option(
     "--prd",
-    type=FilePath(dir_okay=False),
+    type=click.Path(dir_okay=False, path_type=Path),
     default="prd.json",
     show_default=True,
     help="The plan. progress.txt is next to it.",
@@ -115,12 +90,10 @@ CHECK = click.option(
     multiple=True,
     help="A check: a command that must exit with 0. Can be repeated.",
 )
-TASK = click.option(
-    "--task", metavar="ID", shell_complete=known_tasks, help="Only this task."
-)
+TASK = click.option("--task", metavar="ID", help="Only this task.")
 PROMPT = click.option(
     "--prompt",
-    type=FilePath(exists=True, dir_okay=False, resolve_path=True),
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
     help="Use your own prompt template.",
 )
 TIMEOUT = click.option(
@@ -273,7 +246,11 @@ NOTE = click.argument(
     metavar="[ID] TEXT",
     nargs=-1,
     required=True,
-    shell_complete=known_tasks,
+)
+FOLDER = click.argument(
+    "folder",
+    required=False,
+    type=click.Path(file_okay=False, path_type=Path),
 )
 EJECT = click.option(
     "--eject",
@@ -307,9 +284,7 @@ PLAN_OPTIONS = (
 )
 """What `ralph plan` takes."""
 RETRY_OPTIONS = (
-    click.argument(
-        "ids", metavar="ID...", nargs=-1, required=True, shell_complete=known_tasks
-    ),
+    click.argument("ids", metavar="ID...", nargs=-1, required=True),
     click.option(
         "--answer",
         default="",
@@ -341,7 +316,6 @@ TASK_FIELDS = (
         "dependsOn",
         metavar="ID",
         multiple=True,
-        shell_complete=known_tasks,
         help="A task that must pass first. Can be repeated.",
     ),
 )

@@ -16,7 +16,7 @@ SAID = (
     "The agent is a script",
     "not committed, so the agent will not see them: todo.py",
     "and it is green",  # for the agent; in the clean room it fails
-    "! out is ignored by git and not part of the work",
+    "out is ignored by git and not part of the work",
     "Act 3.",
     "the agent is still running",
     "todo: 4 of 5 passed, 1 blocked",
