@@ -230,12 +230,15 @@ class Repo:
             capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
-    def python(self, script: str) -> int:
-        """A script that stands for a person at work in the repository; its exit
-        status."""
-        return subprocess.run(
-            [sys.executable, script], cwd=self.path, env=self.env, timeout=30
-        ).returncode
+    def sh(self, script: str, **env: str) -> str:
+        """What a person does in a shell at home, $PYTHON at hand; what it prints."""
+        given = {"PYTHON": sys.executable, **self.env, **env}
+        done = subprocess.run(
+            ["sh", "-ec", script], cwd=self.path, env=given, text=True, timeout=60,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        assert done.returncode == 0, (script, done.stdout)
+        return done.stdout
 
     def start(self, *words: str, first: str = "") -> subprocess.Popen[str]:
         """ralph in the background, signals as a terminal would leave them; `first` as

@@ -21,19 +21,13 @@ from _ralph.state import prd
 from _ralph.state.records import from_json
 from _ralph.state.summary import Running
 from tests.conftest import Repo
+from tests.scripts import MAKES, own
 from tests.state.test_log import replay
 
 AT = 1795291832.0
 PLACES = Path("/s/shop-1")
+PARKED = "refs/ralph/parked/0005-US-005"
 Records = list[dict[str, Any]]
-
-
-def complete(record: dict[str, Any], titles: dict[str, str]) -> dict[str, Any]:
-    """A record of the plan, with a title and a time."""
-    whole = {"plan": "prd.json@", "time": AT, **record}
-    if "task" in record:
-        whole["title"] = titles[record["task"]]
-    return whole
 
 
 def make(folder: Path, tasks: Records, records: Records, **top: Any) -> Status:
@@ -41,9 +35,13 @@ def make(folder: Path, tasks: Records, records: Records, **top: Any) -> Status:
     path = folder / "prd.json"
     path.write_text(json.dumps({"project": "shop", **top, "userStories": tasks}))
     plan = prd.load(path)
-    titles = {task.id: task.title for task in plan.tasks}
-    history = replay([from_json(complete(one, titles)) for one in records])
-    return Status(plan, history)
+    whole = []
+    for record in records:
+        given = {"plan": "prd.json@", "time": AT, **record}
+        if "task" in record:
+            given["title"] = plan.task(record["task"]).title
+        whole.append(from_json(given))
+    return Status(plan, replay(whole))
 
 
 def start(task: str, iteration: int) -> dict[str, Any]:
@@ -75,7 +73,7 @@ def shop(folder: Path) -> Status:
         *worked("US-002", 2, "passed", weak=True, beside=["lint"]),
         *worked("US-003", 3, "failed", reason="npm test failed with exit 1 (12.0 s)"),
         *worked("US-003", 4, "failed", reason="npm test failed with exit 1 (11.0 s)", denials=["npm ci"], failure={"name": "npm test", "tail": "\n".join(map(str, range(12))) + "\n\n", "log": ".ralph/log/4.log"}),
-        *worked("US-005", 5, "failed", blocked="x", usd=None, parked="refs/ralph/parked/0005-US-005", handoff={"question": "Which format?"}),
+        *worked("US-005", 5, "failed", blocked="x", usd=None, parked=PARKED, handoff={"question": "Which format?"}),
         {"event": "stop", "stop": "limit", "exit": 3, "reason": "limit reached: 5 iterations"},
     ]  # fmt: skip
     shown = make(folder, tasks, records, checks=["npm test"])
@@ -131,22 +129,17 @@ def test_markdown_is_the_text_in_a_fence(tmp_path: Path) -> None:
     assert inside == status.lines(shown)
 
 
-HOSTILE = ["価格" * 60, "\x1b[2J\x1b[31mred\x07\x00\u202e", "a\nb\r\nc\td \ud800 half"]
-
-
-@pytest.mark.parametrize("words", HOSTILE)
-def test_no_text_breaks_a_row_or_moves_a_column(tmp_path: Path, words: str) -> None:
+def test_no_text_breaks_a_row_or_moves_a_column(tmp_path: Path) -> None:
+    words = "価格" * 60 + "\x1b[2J\x1b[31mred\x07\x00\u202ea\nb\r\nc\td \ud800 half"
     tasks: Records = [
-        {"id": f"B{words}", "title": f"b{words}", "blocked": words},
-        {"id": "C", "title": words + "c", "dependsOn": [f"B{words}"]},
+        {"id": f"B{words}", "title": words, "blocked": words},
+        {"id": "C", "title": words, "dependsOn": [f"B{words}"]},
     ]
-    asks = {"blocked on": words}
-    records = worked(f"B{words}", 1, "failed", handoff=asks, denials=[words])
-    shown = make(tmp_path, tasks, records, project=f"p{words}")
-    printed = status.lines(shown)
+    records = worked(f"B{words}", 1, "failed", handoff={"blocked on": words})
+    printed = status.lines(make(tmp_path, tasks, records, project=words))
     assert all(text.clean(line) == line and "\n" not in line for line in printed)
-    rows = [line for line in printed[: printed.index("")] if not line.startswith(" ")]
-    assert [row[:9] for row in rows] == ["blocked  ", "waiting  "]
+    rows = [line[:9] for line in printed if line[:1] in ("b", "w")]
+    assert rows == ["blocked  ", "waiting  "]
 
 
 def on_a_terminal(repo: Repo, **env: str) -> str:
@@ -191,12 +184,11 @@ def test_how_the_last_run_ended(tmp_path: Path, records: Records, words: str) ->
 RETRY = "ralph retry B --answer '...'"
 
 
+ASKS = worked("B", 1, "failed", blocked="it asks", handoff={"question": "?"})
+
+
 def stopped(word: str, status: int) -> dict[str, Any]:
     return {"event": "stop", "stop": word, "exit": status, "reason": word}
-
-
-def asks(task: str) -> Records:
-    return worked(task, 1, "failed", blocked="it asks", handoff={"question": "?"})
 
 
 @pytest.mark.parametrize(("states", "records", "wanted"), [
@@ -204,7 +196,7 @@ def asks(task: str) -> Records:
     ("ooo", [], "ralph run"),
     ("opo", [stopped("limit", 3)], "ralph run"),
     ("bbo", [], "fix what blocks A, B; ralph retry A B; ralph run"),
-    ("bbb", asks("B"), f"{RETRY}; ralph run"),
+    ("bbb", ASKS, f"{RETRY}; ralph run"),
     ("obo", [{**worked("A", 1, "failed", denied=True, denials=["cp"])[1], "run": "r"}, stopped("unavailable", 5)], "ralph run --full-permissions"),
     ("ono", [], "nothing proves B; name a check: ralph run --check 'YOUR TEST COMMAND'"),
     ("ppp", [], "ralph report; ralph land"),
@@ -221,35 +213,25 @@ def test_what_to_do_next(
     assert "; ".join(status.next_steps(shown, last)) == wanted
     # while a loop runs, only what blocks a task is a person's
     loop = Running(1, "", False, False, [])
-    steps = status.next_steps(shown._replace(running=loop), last)
-    assert steps == [step for step in steps if "run" not in step]
-    assert bool(steps) is ("b" in states)
-
-
-GIVEN: dict[str, dict[str, Any]] = {
-    "o": {"checks": ["x"]},
-    "n": {},
-    "b": {"checks": ["x"], "blocked": "why?"},
-    "p": {"checks": ["x"], "passes": True},
-}
+    steps = "".join(status.next_steps(shown._replace(running=loop), last))
+    assert bool(steps) is ("b" in states) and "run" not in steps
+    if records is ASKS:  # and it names a plan of another name
+        steps = status.next_steps(shown._replace(prd=Path("my plan.json")), last)[0]
+        assert steps == "ralph retry --prd 'my plan.json' B --answer '...'"
 
 
 def three(folder: Path, states: str, records: Records) -> Status:
     """A plan of A, B and C in these states."""
     tasks = []
     for name, state in zip("ABC", states, strict=True):
-        tasks.append({"id": name, "title": name, **GIVEN[state]})
-    lint = {"name": "lint", "run": "npm run lint"}
-    checks = [] if "n" in states else [lint]
-    return make(folder, tasks, records, checks=checks)._replace(to_land=True)
-
-
-def test_what_to_do_next_names_the_plan(tmp_path: Path) -> None:
-    shown = three(tmp_path, "obo", asks("B"))._replace(prd=Path("my plan.json"))
-    assert status.next_steps(shown, None) == [
-        "ralph retry --prd 'my plan.json' B --answer '...'",
-        "ralph run --prd 'my plan.json'",
-    ]
+        task: dict[str, Any] = {"id": name, "title": name, "passes": state == "p"}
+        if state != "n":
+            task["checks"] = ["x"]
+        if state == "b":
+            task["blocked"] = "why?"
+        tasks.append(task)
+    lint = [{"name": "lint", "run": "npm run lint"}] if "n" not in states else []
+    return make(folder, tasks, records, checks=lint)._replace(to_land=True)
 
 
 # ---------------------------------------------------------------- the object
@@ -259,23 +241,23 @@ OBJECT = {
     "branch": "ralph/shop", "next": "US-003", "final_check_due": True, "running": None,
 }  # fmt: skip
 STATES = [
-    "passed None", "passed None", "failed npm test failed", "waiting None",
+    "passed None", "passed None", "failed npm test failed wi", "waiting None",
     "blocked 3 failed attempts", "open None",
 ]  # fmt: skip
 
 
 def test_the_object_of_a_plan_in_every_state(tmp_path: Path) -> None:
     found = json.loads(status.show(shop(tmp_path), "json"))
-    assert {key: found[key] for key in OBJECT} == OBJECT
+    assert OBJECT.items() <= found.items()
     tasks = found["tasks"]
-    for task, said in zip(tasks, STATES, strict=True):
-        assert f"{task['state']} {task['reason']}".startswith(said)
+    states = [f"{task['state']} {task['reason']}"[:25] for task in tasks]
+    assert states == STATES
     assert [task["id"] for task in tasks if task["weak"]] == ["US-002"]
-    assert tasks[3]["waits_for"] == ["US-003"]
-    assert tasks[4]["question"] == "Which format?"
-    assert tasks[4]["parked"] == "refs/ralph/parked/0005-US-005"
-    counted = [tasks[2][key] for key in ("failures", "attempts", "seconds")]
-    assert counted == [2, 2, 624.0]
+    wanted = {"waits_for": ["US-003"]}, {"question": "Which format?", "parked": PARKED}
+    assert wanted[0].items() <= tasks[3].items()
+    assert wanted[1].items() <= tasks[4].items()
+    counted = {"failures": 2, "attempts": 2, "seconds": 624.0}
+    assert counted.items() <= tasks[2].items()
 
 
 LIMITED: Records = [
@@ -289,61 +271,51 @@ LIMITED: Records = [
 def test_what_is_used_of_each_limit(tmp_path: Path) -> None:
     """Those of a run, with what it was given, only while it goes on; those of the plan
     always."""
-    tops: dict[str, Any] = {
-        "budget": {"usd": 100, "tokens": 10**6},
-        "limits": {"usd": 5, "tokens": 50_000},
-    }
+    budget = {"usd": 100, "tokens": 10**6}
+    limits = {"usd": 5, "tokens": 50_000}
     tasks = [{"id": "A", "title": "a"}]
-    told = make(tmp_path, tasks, LIMITED, **tops)
+    told = make(tmp_path, tasks, LIMITED, budget=budget, limits=limits)
     plan = "the plan: at least $3.20 of $100.00, 40628 of 1000000 tokens"
     of_run = "this run: at least $3.20 of $20.00, 40628 of 50000 tokens, 2 of 50 iterations, 2 min 0 s of 1 h 30 min"
     printed = status.lines(told)
     assert f"{of_run}; {plan}" in printed
     assert printed[0] == "next     A  10 min 24 s, at least $3.20  a"
-    used = json.loads(status.show(told, "json"))["limits"]
-    assert used["run"]["usd"] == {"used": 3.2, "limit": 20, "at_least": True}
-    ended = make(tmp_path, tasks, [*LIMITED, {"event": "stop"}], **tops)
+    used = json.loads(status.show(told, "json"))["limits"]["run"]["usd"]
+    assert used == {"used": 3.2, "limit": 20, "at_least": True}
+    ended = make(tmp_path, tasks, [*LIMITED, {"event": "stop"}], budget=budget)
     assert plan in status.lines(ended)
 
 
-WAITS = """
+WAITS = f"""
 (OUT / task).touch()
 while not (OUT / "go").exists(): time.sleep(0.05)
-P(f"{task}.txt").touch()
+{MAKES}
 """
 
 
-def needs(name: str) -> dict[str, Any]:
-    return {"checks": [f"test -f {name}.txt"]}
-
-
-def look(repo: Repo) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(repo.ralph("status", "--json").stdout)
-    return found
-
-
 def test_the_object_before_during_and_after_a_run(repo: Repo) -> None:
-    repo.plan(needs("T1"), {**needs("T2"), "dependsOn": ["T1"]})
-    before = look(repo)
-    assert (before["next"], before["running"], before["stop"]) == ("T1", None, None)
-    assert before["branch"] is None
+    def look() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(repo.ralph("status", "--json").stdout)
+        return {key: found[key] for key in ("next", "running", "stop", "branch")}
+
+    repo.plan(own("T1"), {**own("T2"), "dependsOn": ["T1"]})
+    nothing = {"next": "T1", "running": None, "stop": None, "branch": None}
+    assert look() == nothing
     agent = repo.agent(WAITS)
     process = repo.start("run", "--agent", agent)
     repo.wait_for("../T1")
-    during = look(repo)
-    assert (during["running"]["pid"], during["stop"]) == (process.pid, None)
-    (worker,) = during["running"]["workers"]
+    during = look()["running"]
+    assert during["pid"] == process.pid
+    (worker,) = during["workers"]
     wanted = {"task": "T1", "attempt": 1, "workspace": str(repo.workspace)}
-    assert {key: worker[key] for key in wanted} == wanted
+    assert wanted.items() <= worker.items()
     shown = repo.ralph("status").stdout
     assert re.match(r"running  T1  \(attempt 1, \d+ s\) task 1\n", shown)
     assert f"\n         work-1: {agent[:40]}" in shown
-    assert f"agents and checks work in {repo.places}\n" in shown
     repo.write("../go", "")
     assert process.wait(30) == 0
-    after = look(repo)
-    assert (after["stop"], after["exit"], after["next"]) == ("complete", 0, None)
-    assert after["branch"] == "ralph/p" and after["running"] is None
+    ended = {"next": None, "stop": "complete", "branch": "ralph/p"}
+    assert look() == {**nothing, **ended}
 
 
 # ---------------------------------------------------------------- reading
@@ -353,12 +325,9 @@ def test_it_only_reads(repo: Repo) -> None:
     repo.plan({"checks": ["false"]}, {}, limits={"attempts": 1}, checks=["true"])
     repo.run(repo.agent("P('T1.txt').touch()"), "--max-iterations", "1")
 
-    def everything() -> list[tuple[str, int, int]]:
-        found = []
-        for path in sorted(repo.outside.rglob("*")):
-            if path.is_file():
-                found.append((str(path), path.stat().st_mtime_ns, path.stat().st_size))
-        return found
+    def everything() -> list[tuple[Path, int]]:
+        paths = sorted(repo.outside.rglob("*"))
+        return [(path, path.lstat().st_mtime_ns) for path in paths]
 
     before = everything()
     for form in ("text", "md", "json"):
@@ -367,11 +336,18 @@ def test_it_only_reads(repo: Repo) -> None:
     assert everything() == before
 
 
-def test_a_plan_that_cannot_be_read_is_named(repo: Repo) -> None:
-    repo.write("prd.json", '{"userStories": [')
-    done = repo.ralph("status")
-    assert done.returncode == 2 and done.stderr.startswith("ralph: prd.json")
-    assert done.stdout == ""
+def test_what_is_red_is_shown_with_its_last_lines(repo: Repo) -> None:
+    """Of a failed attempt the check that binds, at the end of a run the plan's."""
+    lint = {"name": "lint", "run": "seq 12; exit 1"}
+    repo.plan({"checks": ["test -f x || { echo own; exit 1; }"]}, checks=["true", lint])
+    assert repo.run(repo.agent("P('y').touch()"), "--once")[0] == 3
+    shown = repo.ralph("status").stdout
+    assert "\n         | own\n         all: " in shown and "| 12" not in shown
+    assert repo.run(repo.agent("P('x').touch()"))[0] == 4
+    shown = repo.ralph("status").stdout
+    red = "not all checks are green: lint failed with exit 1 (0.0 s)"
+    assert f"{red}\n| 5\n" in shown and "| 12\nall: " in shown
+    assert "next: mend lint, or " in shown
 
 
 # ---------------------------------------------------------------- quick
@@ -390,22 +366,3 @@ def test_what_it_does_not_need_is_not_imported(repo: Repo) -> None:
     said = done.stdout.decode()
     assert "55 of 100 passed" in said
     assert HEAVY & set(said.splitlines()[-1].split()) == set()
-
-
-def test_the_failure_that_is_shown_is_the_one_that_binds(repo: Repo) -> None:
-    lint = {"name": "lint", "run": "echo lint; exit 1"}
-    repo.plan({"checks": ["echo own; exit 1"]}, checks=["true", lint])
-    assert repo.run(repo.agent("P('x').touch()"), "--max-iterations", "1")[0] == 3
-    shown = repo.ralph("status").stdout
-    assert "\n         | own\n         all: " in shown and "| lint" not in shown
-
-
-def test_what_is_red_in_the_end_is_shown_with_its_last_lines(repo: Repo) -> None:
-    lint = {"name": "lint", "run": "seq 12; exit 1"}
-    repo.plan({"checks": ["test -f x"]}, checks=["true", lint])
-    assert repo.run(repo.agent("P('x').touch()"))[0] == 4
-    shown = repo.ralph("status").stdout
-    lines = "".join(f"| {number}\n" for number in range(5, 13))
-    red = "not all checks are green: lint failed with exit 1 (0.0 s)"
-    assert f"{red}\n{lines}all: " in shown
-    assert "next: mend lint, or " in shown
