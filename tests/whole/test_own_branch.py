@@ -18,25 +18,13 @@ def tip(repo: Repo, name: str = "ralph/p") -> str:
     return repo.git("rev-parse", name).strip()
 
 
-def sh(repo: Repo, script: str) -> None:
-    """What a person does in a shell at home."""
-    done = subprocess.run(
-        ["sh", "-ec", script],
-        cwd=repo.path,
-        env=repo.env,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-
-
 # ---------------------------------------------------------------- a person at work
 
 
 def test_on_a_feature_branch_files_branch_and_edits_of_a_person_stay_until_they_land_it(
     repo: Repo,
 ) -> None:
-    sh(repo, "git switch -qc feature; echo mine > a.txt; echo mine > T2.txt")
+    repo.sh("git switch -qc feature; echo mine > a.txt; echo mine > T2.txt")
     repo.plan(*map(own, ("T1", "T2", "T3")))
     feature, before = tip(repo, "feature"), home_of(repo)
     edits = f"{MAKES}\nif task == 'T1': P('a.txt').write_text('theirs\\n')"
@@ -48,7 +36,7 @@ def test_on_a_feature_branch_files_branch_and_edits_of_a_person_stay_until_they_
     assert (refused.returncode, tip(repo, "feature")) == (4, feature)
     assert "T2.txt" in refused.stderr
     assert [repo.read(name) for name in ("a.txt", "T2.txt")] == ["mine\n", "mine\n"]
-    sh(repo, "rm T2.txt; git checkout -q a.txt")
+    repo.sh("rm T2.txt; git checkout -q a.txt")
     landed = repo.ralph("land")
     assert landed.returncode == 0, landed.stderr
     assert tip(repo, "feature") == tip(repo) and repo.read("a.txt") == "theirs\n"
@@ -58,11 +46,7 @@ SEATS = {
     "the branch of an option": ("git switch -qc mine", ["--branch", "mine"], {}),
     "the branch of the plan": ("git switch -qc mine", [], {"branchName": "mine"}),
     "ralph's own branch": ("git switch -qc ralph/p", [], {}),
-    "ralph's own branch in another worktree": (
-        "git worktree add -qb ralph/p ../tree",
-        [],
-        {},
-    ),
+    "in another worktree": ("git worktree add -qb ralph/p ../tree", [], {}),
 }
 
 
@@ -71,23 +55,12 @@ def test_a_branch_that_somebody_has_checked_out_is_refused_at_the_start(
     repo: Repo, seat: str
 ) -> None:
     script, words, top = SEATS[seat]
-    sh(repo, script)
+    repo.sh(script)
     repo.plan(own("T1"), **top)
     before = home_of(repo)
     done = repo.ralph("run", "--agent", repo.agent(COUNTS), *words)
-    assert (
-        done.returncode == 2
-        and "git switch" in done.stderr
-        and "Traceback" not in done.stderr
-    )
+    assert done.returncode == 2 and "git switch" in done.stderr, done.stderr
     assert not changed(before, home_of(repo)) and not (repo.outside / "ran").exists()
-
-
-def test_a_worktree_whose_folder_is_gone_is_nobodys_seat(repo: Repo) -> None:
-    sh(repo, "git worktree add -qb ralph/p ../tree; rm -r ../tree")
-    repo.plan(own("T1"))
-    code, _, said = repo.run(repo.agent(MAKES))
-    assert (code, repo.passed(), repo.has_landed("T1.txt")) == (0, ["T1"], True), said
 
 
 WAITS = (
@@ -97,7 +70,7 @@ WAITS = (
 
 # What ends the wait for a free branch, and the run's exit status.
 ENDS: dict[str, tuple[Callable[[Repo, subprocess.Popen[str]], object], int]] = {
-    "they switch away": (lambda repo, night: sh(repo, "git switch -q -"), 0),
+    "they switch away": (lambda repo, night: repo.sh("git switch -q -"), 0),
     "the run's time is up": (lambda repo, night: None, 3),
     "ralph stop": (lambda repo, night: repo.ralph("stop"), 3),
     "a signal": (lambda repo, night: night.terminate(), 143),
@@ -115,68 +88,50 @@ def test_verified_work_waits_while_somebody_sits_on_the_branch(
     the wait."""
     ends, exit = ENDS[how]
     repo.plan(*map(own, ("T1", "T2", "T3")))
-    limit = ["--max-hours", "0.0014"] if how == "the run's time is up" else []
-    told = f"cat >> {repo.outside}/told"
-    words = (
-        "run",
-        "--agent",
-        repo.agent(WAITS),
-        "--jobs",
-        jobs,
-        "--notify",
-        told,
-        *limit,
-    )
+    words = ["run", "--agent", repo.agent(WAITS), "--jobs", jobs]
+    words += ["--notify", f"cat >> {repo.outside}/told"]
+    if how == "the run's time is up":
+        words += ["--max-hours", "0.0014"]
     night = repo.start(*words, first=LOOKS_OFTEN)
     repo.wait_for("../on")
-    sh(repo, "git switch -q ralph/p; echo mine > a.txt")
+    repo.sh("git switch -q ralph/p; echo mine > a.txt")
     repo.write("../go", "")
     repo.wait_for("../told")
-    work = repo.git("for-each-ref", "--format=%(objectname)", "refs/ralph").split()
-    assert any(
-        repo.git("ls-tree", "--name-only", commit, "--", "T1.txt", "T2.txt", "T3.txt")
-        for commit in work
-    )
-    assert (tip(repo), repo.passed(), repo.read("a.txt")) == (
-        tip(repo, "main"),
-        [],
-        "mine\n",
-    )
+    refs = "git for-each-ref --format='%(objectname)' refs/ralph"
+    kept = repo.sh(f"for ref in $({refs}); do git ls-tree --name-only $ref; done")
+    assert {"T1.txt", "T2.txt", "T3.txt"} & {*kept.split()}
+    assert (tip(repo), repo.passed()) == (tip(repo, "main"), [])
     ends(repo, night)
     said, _ = night.communicate(timeout=60)
-    assert night.returncode == exit and "git switch -" in said and "! ;" not in said, (
-        said
-    )
+    assert night.returncode == exit and "git switch -" in said, said
     if exit:
         assert (tip(repo), repo.passed()) == (tip(repo, "main"), [])
-        sh(repo, "git switch -q -")
+        repo.sh("git switch -q -")
         code, _, said = repo.run(repo.agent(WAITS))
         assert code == 0, said
     assert (repo.passed(), repo.read("a.txt")) == (["T1", "T2", "T3"], "mine\n"), said
     assert sorted(repo.read("../ran").split()) == ["T1", "T2", "T3"], said
 
 
+# What a person does on ralph's branch.
+COMMITS = """
+export GIT_DIR={0}/.git GIT_INDEX_FILE={0}/../index
+git read-tree ralph/p
+git update-index --add --cacheinfo 100644,$(echo x | git hash-object -w --stdin),person.txt
+git update-ref refs/heads/ralph/p $(git commit-tree -p ralph/p -m person $(git write-tree))
+"""
+
+
 def test_what_was_green_before_somebody_moved_the_branch_must_be_green_again(
     repo: Repo,
 ) -> None:
     """Also where ralph is cut off while it checks the work on the new tip."""
-    home = f"git --git-dir={repo.path}/.git"
-    commits = repo.program(
-        "../commits",
-        f"""export GIT_INDEX_FILE={repo.outside}/index
-{home} read-tree ralph/p
-{home} update-index --add --cacheinfo 100644,$(echo x | {home} hash-object -w --stdin),person.txt
-{home} update-ref refs/heads/ralph/p $({home} commit-tree -p ralph/p -m person $({home} write-tree))""",
-    )
-    check = (
-        f"test -f T1.txt || exit 1; echo x >> {repo.outside}/looks; "
-        f"case $(grep -c x {repo.outside}/looks) in 1) {commits};; 2) kill -9 $PPID;; *) test -f person.txt;; esac"
-    )
-    repo.plan({"checks": [check]})
-    agent = repo.agent(MAKES + COUNTS)
-    code, _, said = repo.run(agent)
+    commits = repo.program("../commits", COMMITS.format(repo.path))
+    looks = repo.outside / "looks"
+    turn = f"1) {commits};; 2) kill -9 $PPID;; *) test -f person.txt;;"
+    counts = f"echo x >> {looks}; case $(grep -c x {looks}) in {turn} esac"
+    repo.plan({"checks": [f"test -f T1.txt || exit 1; {counts}"]})
+    code, _, said = repo.run(repo.agent(MAKES + COUNTS))
     assert (code, repo.verdicts()) == (0, ["T1 passed"]), said
-    assert (
-        repo.commits() == ["T1: task 1", "person"]
-        and len(repo.read("../looks").split()) > 2
-    )
+    assert repo.commits() == ["T1: task 1", "person"]
+    assert len(looks.read_text().split()) > 2

@@ -1,6 +1,5 @@
 """A prefix before every command: nights behind a small stand-in for a container, whose
-processes outlive the command that started them, as those of podman and docker do; and
-behind podman itself, where there is one."""
+processes outlive the command that started them, as those of podman and docker do."""
 
 from __future__ import annotations
 
@@ -8,21 +7,18 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from tests.conftest import ROOT, Repo
-from tests.scripts import RESULT, plan, speaker
+from tests.scripts import MAKES, RESULT, plan, speaker, until
 
-MAKES = 'P(f"{task}.txt").write_text("good\\n")'
 OWN = {"checks": ["test -f T1.txt"]}
 
 # box run ID -- COMMAND: in a session of its own, with nothing of the environment but
@@ -73,12 +69,8 @@ def log(box: Path) -> list[list[str]]:
     return [json.loads(line) for line in box.with_name("log").read_text().splitlines()]
 
 
-def noted(box: Path) -> list[Path]:
-    return sorted(box.with_name("running").iterdir())
-
-
 def running(box: Path) -> list[str]:
-    return [path.name for path in noted(box)]
+    return os.listdir(box.with_name("running"))
 
 
 def test_setup_agents_hooks_and_checks_run_behind_it(repo: Repo, box: Path) -> None:
@@ -89,36 +81,26 @@ def test_setup_agents_hooks_and_checks_run_behind_it(repo: Repo, box: Path) -> N
     keeps = f'P("{repo.outside}/env").write_text(json.dumps(dict(os.environ)))\n'
     agent = speaker(repo, f"{keeps}{MAKES}\nprint({RESULT!r})")
     code, summary, printed = repo.run(agent)
-    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
-    assert summary["usd"] == 0.25
-    ran = [" ".join(entry) for entry in log(box) if entry[0] == "run"]
-    for wanted in (
-        "sh -c true",
-        "speaker",
-        f"hook run {hook.name}",
-        "test -d .",
-        "sh -c test -f T1.txt",
-    ):
-        assert [line for line in ran if line.endswith(wanted) or wanted in line], wanted
-    env = json.loads((repo.outside / "env").read_text())
-    assert (
-        env["RALPH_TASK_ID"] == "T1"
-        and env["RALPH_PLACE"] == "work-1"
-        and env["UV_LINK_MODE"] == "copy"
-    )
-    assert "HOME" not in env
+    assert (code, repo.verdicts(), summary["usd"]) == (0, ["T1 passed"], 0.25), printed
+    ran = "\n".join(" ".join(entry[2:]) for entry in log(box))
+    for wanted in ("sh -c true", "speaker", hook.name, "test -d .", "test -f T1.txt"):
+        assert wanted in ran
+    env = json.loads(repo.read("../env"))
+    wanted = {"RALPH_TASK_ID": "T1", "RALPH_PLACE": "work-1", "UV_LINK_MODE": "copy"}
+    assert wanted.items() <= env.items() and "HOME" not in env
     assert running(box) == []
-    assert {entry[1] for entry in log(box) if entry[0] == "run"} == {
-        entry[1] for entry in log(box) if entry[0] == "end"
-    }
+    ids: dict[str, set[str]] = {"run": set(), "end": set()}
+    for verb, own, *_ in log(box):
+        ids[verb].add(own)
+    assert ids["run"] == ids["end"]
 
 
 @pytest.mark.parametrize(
-    "wrap, said",
-    {
-        "{image} -w {place}": "{image} is unknown; {place}, {objects}, {id} are filled in",
-        "'open": "No closing quotation",
-    }.items(),
+    ("wrap", "said"),
+    [
+        ("{image} -w {place}", "{image} is unknown; {place}, {objects}, {id}"),
+        ("'open", "No closing quotation"),
+    ],
 )
 def test_one_that_cannot_work_is_told_before_an_agent_is_paid(
     repo: Repo, wrap: str, said: str
@@ -126,8 +108,17 @@ def test_one_that_cannot_work_is_told_before_an_agent_is_paid(
     repo.plan(OWN)
     done = repo.ralph("run", "--agent", repo.agent(MAKES), "--wrap", wrap)
     assert done.returncode == 2 and said in done.stdout + done.stderr, done.stderr
-    assert "Traceback" not in done.stderr
     assert not (repo.path / "progress.txt").exists() or repo.records("start") == []
+
+
+def at_work(repo: Repo, box: Path) -> tuple[subprocess.Popen[str], int]:
+    """A run whose agent sleeps behind the prefix, and the process of that."""
+    repo.plan(OWN, wrap=words(box))
+    pid = "P(OUT, 'pid').write_text(str(os.getpid()))"
+    agent = repo.agent(f"{pid}\ntime.sleep(60)", "slow")
+    process = repo.start("run", "--agent", agent)
+    until(lambda: repo.read("../pid"))
+    return process, int(repo.read("../pid"))
 
 
 def test_a_program_that_is_only_on_the_other_side_is_found_there(
@@ -140,51 +131,20 @@ def test_a_program_that_is_only_on_the_other_side_is_found_there(
     assert code == 0, printed
 
 
-def wait_for(seen: Any, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not seen():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def kill_all(repo: Repo, but: set[int]) -> None:
-    """Kill all that a run started on this side, `but` these."""
-    for number in (
-        signal.SIGSTOP,
-        signal.SIGKILL,
-    ):  # stopped first: none has time to end what it started
-        for one in repo.alive():
-            if one.pid not in but:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(one.pid, number)
-
-
-def night_that_dies(repo: Repo, box: Path) -> None:
-    """A night that is killed with all that it started on this side, while its agent
-    works on the other."""
-    repo.plan(OWN, wrap=words(box))
-    begun = repo.outside / "begun"
-    process = repo.start(
-        "run",
-        "--agent",
-        repo.agent(f"P('{begun}').touch()\nif attempt: time.sleep(60)", "slow"),
-    )
-    wait_for(
-        lambda: begun.exists() and [path for path in noted(box) if path.read_text()]
-    )
-    mine = {int(path.read_text()) for path in noted(box)}
-    kill_all(repo, mine)
-    process.wait(10)
-    if process.stdout:
-        process.stdout.close()
-    assert len(running(box)) == 1
-
-
 @pytest.mark.parametrize("end_fails", [False, True])
 def test_what_a_kill_of_everything_left_is_ended_by_the_next_start_or_said(
     repo: Repo, box: Path, end_fails: bool
 ) -> None:
-    night_that_dies(repo, box)
+    """Killed with all that it started on this side, while its agent works on the
+    other."""
+    process, there = at_work(repo, box)
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # none ends what it started
+        for one in repo.alive():
+            with contextlib.suppress(psutil.Error):
+                if one.pid != there:
+                    one.send_signal(number)
+    process.communicate(timeout=10)
+    assert len(running(box)) == 1 and psutil.pid_exists(there)
     repo.env["END_FAILS"] = "3" if end_fails else "0"
     code, _, printed = repo.run(repo.agent(MAKES))
     assert (code, running(box)) == (0, []), printed
@@ -196,36 +156,24 @@ def test_what_a_kill_of_everything_left_is_ended_by_the_next_start_or_said(
 def test_a_stop_by_hand_ends_the_other_side_at_once(
     repo: Repo, box: Path, number: int, times: int
 ) -> None:
-    repo.plan(OWN, wrap=words(box))
-    pid = repo.outside / "pid"
-    agent = repo.agent(
-        f"P('{pid}').write_text(str(os.getpid()))\ntime.sleep(60)", "slow"
-    )
-    process = repo.start("run", "--agent", agent)
-    wait_for(lambda: pid.exists() and pid.read_text())
+    process, there = at_work(repo, box)
     for _ in range(times):
         process.send_signal(number)
         time.sleep(0.5)
     process.communicate(timeout=20)
-    assert not psutil.pid_exists(int(pid.read_text())) and running(box) == []
-    own = next(
-        words[1]
-        for words in log(box)
-        if words[0] == "run" and agent.split()[-1] in words
-    )
-    assert ["end", own] in log(box)
+    assert not psutil.pid_exists(there) and running(box) == []
+    assert [words[0] for words in log(box)].count("end") >= 1
+
+
+def documented() -> dict[str, str]:
+    """The prefixes that the docs show, by their programs."""
+    plan = json.loads(PAGE.split("```json")[1].split("```")[0])
+    lines = re.findall(r"--wrap '((?:devcontainer|srun).*)'$", PAGE, re.MULTILINE)
+    lines.append(plan["wrap"]["run"])
+    return {line.split()[0]: line for line in lines}
 
 
 PAGE = (ROOT / "docs/isolation.md").read_text("utf-8")
-DOCUMENTED = {
-    "docker": json.loads(PAGE.split("```json")[1].split("```")[0])["wrap"]["run"],
-    **{
-        line.split(maxsplit=1)[0]: line
-        for line in re.findall(
-            r"--wrap '((?:devcontainer|srun).*)'$", PAGE, re.MULTILINE
-        )
-    },
-}
 # What stands for each program: it reads its own options, and runs the rest in the
 # folder that they name.
 STAND_INS = {
@@ -237,86 +185,9 @@ STAND_INS = {
 }
 
 
-@pytest.mark.parametrize("program", ["docker", "devcontainer", "srun"])
+@pytest.mark.parametrize("program", STAND_INS)
 def test_the_lines_of_the_docs_are_right(repo: Repo, program: str) -> None:
     repo.tool(program, STAND_INS[program])
     repo.plan(OWN)
-    code, _, printed = repo.run(repo.agent(MAKES), "--wrap", DOCUMENTED[program])
+    code, _, printed = repo.run(repo.agent(MAKES), "--wrap", documented()[program])
     assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
-
-
-PODMAN = "podman --runtime runc"  # crun refuses the cgroups of some virtual machines
-LIMITS = "--network=none --ulimit=nofile=1024:1024 --ulimit=nproc=4096:4096"
-IMAGE = "ralph-test"
-"""An image with git and Python, made once by `mmdebstrap --variant=apt
---include=git,python3 bookworm root.tar` and `podman import root.tar ralph-test`."""
-
-
-def podman(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*PODMAN.split(), *words],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=60,
-    )
-
-
-def no_container() -> str:
-    """Why nothing can run in a container here; empty if it can."""
-    if not shutil.which("podman"):
-        return "podman is not on PATH"
-    tried = podman("run", "--rm", *LIMITS.split(), IMAGE, "git", "--version")
-    return tried.stderr.strip()[-300:] if tried.returncode else ""
-
-
-@pytest.fixture
-def contained(repo: Repo) -> dict[str, str]:
-    """The words that run a command in a container, in which the folder `coder` is seen,
-    and end it."""
-    if why := no_container():
-        pytest.skip(why)
-    coder = repo.outside / "coder"
-    coder.mkdir()
-    mounts = f"-v {{place}}:{{place}} -v {{objects}}:{{objects}}:ro -v {coder}:{coder} -w {{place}}"
-    return {
-        "run": f"{PODMAN} run --rm -i --init --name {{id}} {LIMITS} --label of={repo.outside} {mounts} {IMAGE}",
-        "end": f"{PODMAN} rm -f -i -t 0 {{id}}",
-    }
-
-
-def containers(repo: Repo) -> list[str]:
-    return podman("ps", "-aq", "--filter", f"label=of={repo.outside}").stdout.split()
-
-
-def coder(repo: Repo, script: str) -> str:
-    path = repo.write(
-        "../coder/coder.py", f"import sys, time, os\nsys.stdin.read()\n{script}\n"
-    )
-    return f"python3 {path.resolve()}"
-
-
-def test_a_container_that_outlived_a_kill_of_everything_is_ended_by_the_next_start(
-    repo: Repo, contained: dict[str, str]
-) -> None:
-    repo.plan(OWN, wrap=contained)
-    begun = repo.outside / "coder/begun"
-    agent = coder(repo, f"open('{begun}', 'w').close(); time.sleep(600)")
-    process = repo.start("run", "--agent", agent)
-    wait_for(begun.exists)
-    inside = {
-        one.pid
-        for one in repo.alive()
-        if os.readlink(f"/proc/{one.pid}/ns/pid") != os.readlink("/proc/self/ns/pid")
-    }
-    assert inside
-    kill_all(repo, inside)
-    process.wait(10)
-    if process.stdout:
-        process.stdout.close()
-    assert len(containers(repo)) == 1
-    repo.program(".git/hooks/pre-commit", "test -e /run/.containerenv")
-    works = "open('T1.txt', 'w').write(open('/run/.containerenv').name)"
-    code, _, printed = repo.run(coder(repo, works))
-    assert (code, containers(repo)) == (0, []), printed
-    assert "containerenv" in repo.landed("T1.txt", "ralph/p")
