@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -76,7 +75,7 @@ def wait_for_records(repo: Repo, event: str, number: int) -> None:
 MAKES = 'P(f"{task}.txt").write_text("good\\n")'
 
 
-def own(task: str) -> dict[str, object]:
+def own(task: str) -> dict[str, Any]:
     return {"checks": [f"grep -q good {task}.txt"]}
 
 
@@ -174,11 +173,3 @@ def kinds(way: str = next(iter(WAYS))) -> dict[str, str]:
 
 
 HANGS = "\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n(OUT / 'hanging').touch()\ntime.sleep(600)"
-
-
-def loop_of(process: subprocess.Popen[Any]) -> int:
-    """The one loop of a run: its one child, where nothing keeps the machine awake."""
-    import psutil
-
-    (child,) = psutil.Process(process.pid).children()
-    return child.pid

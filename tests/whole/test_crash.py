@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,7 +77,7 @@ def crash(
     jobs: int = 1,
 ) -> int:
     """The exit status of a run that dies so."""
-    env = {"CRASH_AT": str(at), "CRASH_HOW": how, "CRASH_WHO": who}
+    env: Any = {"CRASH_AT": str(at), "CRASH_HOW": how, "CRASH_WHO": who}
     env["CRASH_COUNT"] = str(repo.outside / "count")
     driven = f"import tests.crash_driver\n{first}"
     words = ("run", "-q", "--agent", agent, "--jobs", str(jobs))

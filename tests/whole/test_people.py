@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -195,7 +196,7 @@ def under_way_when(repo: Repo, when: str) -> list[str]:
     check = f"grep -q good T2.txt || exit 1\n{waits if when == 'checks run' else ''}"
     repo.program("../check", f"{check}\ngrep -q good T2.txt")
     told = repo.program("../notify", f"{waits if between else ''}\n{leaves}")
-    tasks = [
+    tasks: list[dict[str, Any]] = [
         {"id": "T1", **own("T1")},
         {"id": "T0", "checks": ["false"]},
         {"id": "T2", "checks": [f"{repo.outside}/check"]},

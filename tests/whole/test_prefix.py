@@ -86,8 +86,8 @@ def test_setup_agents_hooks_and_checks_run_behind_it(repo: Repo, box: Path) -> N
     for wanted in ("sh -c true", "speaker", hook.name, "test -d .", "test -f T1.txt"):
         assert wanted in ran
     env = json.loads(repo.read("../env"))
-    wanted = {"RALPH_TASK_ID": "T1", "RALPH_PLACE": "work-1", "UV_LINK_MODE": "copy"}
-    assert wanted.items() <= env.items() and "HOME" not in env
+    known = {"RALPH_TASK_ID": "T1", "RALPH_PLACE": "work-1", "UV_LINK_MODE": "copy"}
+    assert known.items() <= env.items() and "HOME" not in env
     assert running(box) == []
     ids: dict[str, set[str]] = {"run": set(), "end": set()}
     for verb, own, *_ in log(box):
