@@ -79,11 +79,11 @@ class Evidence:
 
     @property
     def guards(self) -> bool:
-        """Whether it, or a single test of it, was known to be green and is still
-        looked at."""
+        """Whether it is green, not by chance, or a single test that was green is."""
         if self.tests and self.tests.names(Kind.GREEN):
             return True
-        return self.own or self.base is True
+        known = self.base is not None and not self.flaky
+        return self.result.ok and (self.own or known)
 
     @property
     def turned(self) -> bool:
@@ -105,12 +105,11 @@ class Evidence:
 
 def gather(question: Question) -> list[Evidence]:
     """The evidence for each check of the program, in order; or what was found, if
-    `setup` is red or git did not end. Where a check did not run, nothing runs again."""
+    `setup` is red."""
     candidate, tip = question.candidate, question.tip
     found = question.run(candidate, question.program, "", False)
     results = {result.command: result for result in found}
-    commands = {check.command for check in question.program}
-    if results.keys() - commands:
+    if results.keys() - {check.command for check in question.program}:
         return [Evidence(result) for result in found]
     earlier: dict[str, Sequence[CheckResult]] = {}
 
@@ -121,8 +120,6 @@ def gather(question: Question) -> list[Evidence]:
             evidence.append(_measured(question, check, results, before))
         return evidence
 
-    if commands - results.keys():  # it was cut short, and is red
-        return measured()
     if candidate != tip and question.plan:
         question.run(tip, question.plan, BEFORE, False)
     for check in question.plan:
@@ -181,11 +178,7 @@ def _measured(
     """What is known of a check, by all its runs on the candidate, on the tip, before
     the work and, if it did not run whole on the tip, `earlier`."""
     own = check.command in question.own
-    result = results.get(check.command)
-    if result is None:
-        # an examination that was cut short is never green
-        result = CheckResult(check.name, check.command, ok=False, said="did not run")
-        return Evidence(result, own)
+    result = results[check.command]
     on_tip = question.runs(question.tip, check.command)
     now = question.runs(question.candidate, check.command)
     let_go, files = _removal(question)

@@ -10,7 +10,7 @@ from _ralph import text
 from _ralph.checks.evidence import Evidence
 from _ralph.checks.judge import Answer
 from _ralph.checks.suite import Comparison, Kind
-from _ralph.model import COUNTED, AgentResult, Check, Outcome, Verdict
+from _ralph.model import COUNTED, AgentResult, Outcome, Verdict
 
 INTERRUPTIONS = 3
 """Interrupted attempts in a row that block a task: it may never fit into the time it
@@ -28,15 +28,14 @@ _KEPT_AWAY = {
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """All that a verdict rests on. `changed` says that the candidate's files differ
-    from those of the commit that it is made on. `program` are the checks that must have
-    run, `evidence` what is known of them and of commit hooks. `naming` says what of
-    it would be green on this machine alone. `left_out` is what was changed and is no part of the work,
-    `protected` those of it that an `allow` could let in; `ignored` what was made and git
-    ignores. `judge` says that a judge must agree to a pass."""
+    from those of the commit that it is made on. `evidence` is what is known of all
+    checks that must be green, and of commit hooks. `naming` says what of it would be
+    green on this machine alone. `left_out` is what was changed and is no part of the
+    work, `protected` those of it that an `allow` could let in; `ignored` what was made
+    and git ignores. `judge` says that a judge must agree to a pass."""
 
     result: AgentResult
     changed: bool
-    program: Sequence[Check]
     evidence: Sequence[Evidence]
     naming: Sequence[str] = ()
     left_out: Sequence[str] = ()
@@ -119,67 +118,43 @@ def decide(case: Case) -> Decision:
 def _verdict(case: Case) -> tuple[Verdict, str]:
     """The verdict, and the reason for any but a pass."""
     result = case.result
-    red = _red(case)
-    turned = any(one.turned for one in case.evidence)
-    proved = case.judge or turned
+    red = text.few(case.naming)
+    turned = False
+    proved = case.judge
     for one in case.evidence:
-        proved = proved or one.guards or one.mended
-    green = proved and not red
-    if green and case.changed and turned:
+        turned = turned or one.turned
+        proved = proved or one.turned or one.guards
+        if one.red and not red:
+            red = f"{one.result.name} {one.result.outcome}"
+    if turned and case.changed and not red:
         return Verdict.PASSED, ""
 
     # whatever the checks say, it follows from how the agent ended
     away = kept_away(result, case.changed)
-    if away and result.outcome is Outcome.TIMED_OUT:
-        return away, f"{result.reason}, in silence"
-    if away:
-        return away, result.reason
-    if result.outcome is Outcome.TIMED_OUT:
-        return Verdict.TIMED_OUT, result.reason
-    if result.denials and not case.changed:
+    if away or result.outcome is Outcome.TIMED_OUT:
+        return away or Verdict.TIMED_OUT, result.reason
+    words = text.one_line(result.text[-_LAST_WORDS:], _LAST_WORDS)
+    last_words = f"; its last words: {words}" if words else ""
+    if not case.changed and result.denials:
         why = f"permission was denied and nothing was done: {result.denials[0]}"
         ways = "allow it in the agent's settings, or use --wrap or --full-permissions"
         return Verdict.FAILED, f"{why}; {ways}"
-    if case.left_out and not case.changed:
+    if not case.changed and case.left_out:
         return Verdict.FAILED, _all_left_out(case)
 
     # it failed by itself, or by its checks
-    error = f"the agent ended with an error: {result.reason}"
-    if red and result.outcome is Outcome.FAILED and not case.changed:
-        return Verdict.FAILED, error.replace("error:", "error and changed nothing:", 1)
+    if result.outcome is not Outcome.DONE and not (red and case.changed):
+        return Verdict.FAILED, f"the agent ended with an error: {result.reason}"
     if red and not case.changed:
-        return Verdict.FAILED, f"it changed nothing: {red}{_last_words(result)}"
+        return Verdict.FAILED, f"it changed nothing: {red}{last_words}"
     if red:
         return Verdict.FAILED, red
     if not proved:
         return Verdict.FAILED, _not_proved(case)
-    if result.outcome is not Outcome.DONE:
-        return Verdict.FAILED, error
     if case.changed:
         return Verdict.PASSED, ""
     reason = "every check that binds is green, and nothing shows that work was done"
-    return Verdict.NO_OP, reason + _last_words(result)
-
-
-def _last_words(result: AgentResult) -> str:
-    """How an agent that changed nothing ended: it may have asked something."""
-    words = text.one_line(result.text[-_LAST_WORDS:], _LAST_WORDS)
-    return f"; its last words: {words}" if words else ""
-
-
-def _red(case: Case) -> str:
-    """The first thing that is red and binds, in words, if any is. A check that must
-    have run and did not is never green."""
-    if case.naming:
-        return text.few(case.naming)
-    for one in case.evidence:
-        if one.red:
-            return f"{one.result.name} {one.result.outcome}"
-    known = {one.result.command for one in case.evidence}
-    for check in case.program:
-        if check.command not in known:
-            return f"{check.name} did not run"
-    return ""
+    return Verdict.NO_OP, reason + last_words
 
 
 def _all_left_out(case: Case) -> str:

@@ -115,7 +115,6 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
         Case(
             result=result,
             changed=found.commit != candidate.tip,
-            program=program,
             evidence=found.evidence,
             naming=worked.naming,
             left_out=worked.restored,

@@ -13,7 +13,7 @@ from _ralph.checks.evidence import Evidence
 from _ralph.checks.judge import Answer
 from _ralph.checks.suite import Comparison, Kind
 from _ralph.checks.verdict import Case, Decision, after_judge, decide, reason_to_block
-from _ralph.model import AgentResult, Check, CheckResult, Outcome, Verdict
+from _ralph.model import AgentResult, CheckResult, Outcome, Verdict
 
 GREEN, RED = True, False
 SIGNS = {"+": GREEN, "-": RED, "?": None}
@@ -25,17 +25,14 @@ def result(name: str, ok: bool) -> CheckResult:
 
 # How the agent ended (`silent`: without a word or a token); the candidate's files:
 # `differ`, `same`, or `left-out` (all that was changed is no part of the work); the
-# checks: `green`, `red`, `unproved` (nothing binds, and nothing turned green), `cut`
-# (the examination was cut short) before the last of them, or before the first
-# (`empty`); `turned` where one of its own was red before the work and is green now.
+# checks: `green`, `red`, `unproved` (nothing binds, and nothing turned green), or
+# `empty` (there are none); `turned` where one of its own was red before the work and is green now.
 TABLE = """
 done          differ    green                -> passed
 done          differ    green       turned   -> passed
 done          differ    red                  -> failed
 done          differ    red         turned   -> failed
 done          differ    unproved             -> failed
-done          differ    cut                  -> failed
-done          differ    cut         turned   -> failed
 done          differ    empty                -> failed
 done          same      green                -> no-op
 done          same      green       turned   -> no-op
@@ -54,7 +51,6 @@ failed        differ    green       turned   -> passed
 failed        differ    red                  -> failed
 failed        differ    red         turned   -> failed
 failed        differ    unproved             -> failed
-failed        differ    cut         turned   -> failed
 failed        same      green                -> failed
 failed        same      green       turned   -> failed
 failed        same      red                  -> failed
@@ -89,11 +85,9 @@ unavailable   same      green                -> unavailable
 interrupted   differ    green                -> interrupted
 interrupted   differ    green       turned   -> passed
 interrupted   differ    red         turned   -> interrupted
-interrupted   differ    cut         turned   -> interrupted
 interrupted   same      green       turned   -> interrupted
 """
 ROWS = [row for row in TABLE.splitlines() if row]
-PROGRAM = [Check(name, name) for name in ("suite", "own", "last")]
 Decide = Callable[[Case], Decision]
 
 
@@ -106,15 +100,11 @@ def case(row: str) -> Case:
         evidence.append(Evidence(result("own", GREEN), own=True, first=RED))
     elif "unproved" not in words:
         evidence.append(Evidence(result("own", GREEN), own=True, first=GREEN))
-    program = PROGRAM[: len(evidence)]
-    if "cut" in words:
-        program = PROGRAM
     if "empty" in words:
         evidence = []
     return Case(
         result=AgentResult(Outcome(words[0]), "why", active="silent" not in words),
         changed="differ" in words,
-        program=program,
         evidence=evidence,
         left_out=["a protected file"] if "left-out" in words else [],
     )
@@ -124,16 +114,6 @@ def disagreements(decider: Decide) -> list[str]:
     """The rows for which `decider` says something else than the table."""
     rows = [(row, row.rpartition(" ")[2]) for row in ROWS]
     return [row for row, wanted in rows if decider(case(row)).verdict != wanted]
-
-
-def test_no_results_pass_nothing() -> None:
-    """A candidate that is red, of which the examination was cut short."""
-    for turned in ("", "turned"):
-        for judge in (False, True):
-            one = replace(case(f"done differ empty {turned}"), judge=judge)
-            decision = decide(one)
-            assert decision.verdict is Verdict.FAILED
-            assert decision.reason == "suite did not run"
 
 
 def test_the_table() -> None:
@@ -156,7 +136,7 @@ def seen(one: Case, **change: Any) -> Case:
 # Rules that somebody could write; the table must tell each from the right one.
 MUTANTS: dict[str, Decide] = {
     "believes the agent": lambda one: decide(
-        replace(seen(one, result=result("x", GREEN)), program=(), judge=True)
+        replace(seen(one, result=result("x", GREEN)), judge=True)
     ),
     "believes a red check": lambda one: decide(seen(one, result=result("x", GREEN))),
     "a green check is enough": lambda one: decide(replace(one, changed=True)),
@@ -168,7 +148,6 @@ MUTANTS: dict[str, Decide] = {
         replace(one, result=AgentResult(Outcome.DONE))
     ),
     "nothing need bind": lambda one: decide(replace(one, judge=True)),
-    "checks may be missing": lambda one: decide(replace(one, program=())),
     "what is left out is nothing": lambda one: decide(replace(one, left_out=())),
 }
 
@@ -271,7 +250,6 @@ def decided(words: str, **more: Any) -> Decision:
     given: dict[str, Any] = {
         "result": AgentResult(Outcome.DONE, active=True),
         "changed": True,
-        "program": [],
         "evidence": evidence,
     }
     return decide(Case(**given | more))
