@@ -3,6 +3,7 @@ keys of prd.json, and the variables of options."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from _ralph.errors import BadInput
@@ -29,16 +30,11 @@ KEYS = {
     "limits.rooms": _ROOM,
     "limits.stuck": "six tasks blocked in a row end a run",
 }
-ROW_KEYS = {"events", "reports", "budget", "keys", "login", "reads", "output", "config"}
-"""The keys of an agent in the plan that said how to read it."""
 CONFINED = {"launch", "network"}
 """The keys that confined agents: without them a run must not begin."""
 
-_VARIABLES = {
-    "RALPH_PRD": "--prd",
-    "RALPH_PLAN_SANDBOX": "--sandbox",
-    "RALPH_PLAN_WRAP": "--wrap",
-}
+_VARIABLE = re.compile("RALPH_(RUN_(?!ID$).+|PLAN_.+|PRD)")
+"""Stood for an option."""
 
 
 def instead_of(option: str) -> str:
@@ -61,26 +57,11 @@ def keys_in(plan: Plan) -> list[str]:
             warnings.append(f"{plan.path.name}: `{key}` is gone: {KEYS[key]}")
             if key in CONFINED:
                 raise BadInput(warnings[-1])
-    for name, row in plan.settings.get("agents", {}).items():
-        went = sorted(ROW_KEYS.intersection(row))
-        if went:
-            read = '`"like": "claude"` reads what it prints, as Claude Code prints it'
-            where = f"{plan.path.name}: agents.{name}"
-            warnings.append(f"{where}: {', '.join(went)} are gone: {read}")
     return warnings
 
 
 def refuse_variables(env: Mapping[str, str]) -> None:
     """BadInput if a variable is set that stood for an option, as RALPH_RUN_MAX_USD did:
     it may have been a limit, or have confined an agent."""
-    lines = []
-    for variable in env:
-        option = _VARIABLES.get(variable, "")
-        name = variable.removeprefix("RALPH_RUN_")
-        if name not in (variable, "ID"):
-            option = f"--{name.lower().replace('_', '-')}"
-        if option:
-            instead = OPTIONS.get(option, f"use {option}")
-            lines.append(f"{variable} is set, and not read any more: {instead}")
-    if lines:
-        raise BadInput("\n".join(lines))
+    if found := ", ".join(filter(_VARIABLE.fullmatch, env)):
+        raise BadInput(f"{found} is set, and not read any more: use the option")

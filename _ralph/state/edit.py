@@ -19,7 +19,6 @@ _TRIES = 10
 LOCK_PATIENCE = 10.0
 LOOP_PATIENCE = 600.0
 """Seconds: many loops on a slow disk wait for each other."""
-_GONE = object()
 
 
 def set_passed(plan: Plan, tasks: Task | Iterable[Task], passed: bool) -> str:
@@ -57,8 +56,8 @@ def set_open(plan: Plan, tasks: Task | Iterable[Task]) -> str:
                 fields[key] = False
         if status_of(task.raw) in HELD_WORDS:
             fields["status"] = _status(plan, False)
-        if "blocked" in task.raw:
-            fields["blocked"] = _GONE
+        if task.raw.get("blocked"):
+            fields["blocked"] = False
         return fields
 
     return _edit(plan, tasks, edits)
@@ -165,10 +164,7 @@ def _edit(
     entries = _entries(plan)
     for task in plan.tasks:
         if task.key in wanted:
-            entry = {**task.raw, **edits(task)}
-            for key in [key for key in entry if entry[key] is _GONE]:
-                del entry[key]
-            entries[task.index] = entry
+            entries[task.index] = {**task.raw, **edits(task)}
     return _with_entries(plan, entries)
 
 
@@ -186,14 +182,10 @@ def _status(plan: Plan, done: bool) -> str:
     """The status word that this plan uses for tasks that are done, or open."""
     words = []
     for task in plan.tasks:
-        if isinstance(task.raw.get("status"), str):
-            meaning = status_of(task.raw)
-            if done:
-                fits = meaning in DONE_WORDS
-            else:
-                fits = meaning not in (*DONE_WORDS, *HELD_WORDS)
-            if fits:
-                words.append(task.raw["status"])
+        word, meaning = task.raw.get("status"), status_of(task.raw)
+        fits = meaning not in HELD_WORDS and (meaning in DONE_WORDS) == done
+        if isinstance(word, str) and fits:
+            words.append(word)
     return _most_used(words, "done" if done else "open")
 
 
@@ -217,8 +209,9 @@ def _next_id(plan: Plan, taken: set[str], title: str) -> str | int:
     if not match:
         return prd.free_name(title, taken)
     prefix, digits = match.groups()
-    number, following = int(digits), last.id
-    while following in taken:
+    number = int(digits)
+    while f"{prefix}{number:0{len(digits)}}" in taken:
         number += 1
-        following = f"{prefix}{number:0{len(digits)}}"
-    return int(following) if isinstance(last.raw.get("id"), int) else following
+    if isinstance(last.raw.get("id"), int):
+        return number
+    return f"{prefix}{number:0{len(digits)}}"

@@ -31,7 +31,7 @@ def dump(value: object, indent: str | None = None, width: int = 80) -> str:
 def rewrite(source: str, old: object, new: object) -> str:
     """`source`, which has the value `old`, with the value `new`. A new member of an
     object or a list comes last, set apart from the one before as that one is; a new
-    entry of a list has the form of the first."""
+    entry of a list has the form of the last."""
     at = _skip(source, int(source.startswith("\ufeff")))
     end = _DECODER.raw_decode(source, at)[1]
     return source[:at] + _rewritten(source[at:end], old, new) + source[end:]
@@ -42,29 +42,24 @@ def _rewritten(source: str, old: object, new: object) -> str:
     if old is new or (old == new and json.dumps(old) == json.dumps(new)):
         return source
     was, now = _entries(old), _entries(new)
-    if type(old) is not type(new) or not was.keys() & now.keys():
+    is_more = type(old) is type(new) and was and was.keys() <= now.keys()
+    if not is_more:
         return dump(new)
-    members = [*_members(source)]
     parts: list[str] = []
-    gap, done = "", 1
-    for key, begin, start, end in members:
-        gap = source[done:begin]
+    gap, last, done = "", "", 0
+    for key, begin, start, end in _members(source):
+        gap, last = source[done:begin], source[start:end]
+        parts += [source[done:start], _rewritten(last, was[key], now[key])]
         done = end
-        if key in now:
-            value = _rewritten(source[start:end], was[key], now[key])
-            if parts:
-                parts.append(gap)
-            parts.append(source[begin:start] + value)
-    _, head, start, end = members[0]
-    gap = gap.replace(",", "")
+    gap = gap.lstrip("{[").replace(",", "")
     space = gap if "\n" in gap else " "
     for key in now:
         if key not in was:
             added = f"{dump(key)}: {dump(now[key])}"
             if isinstance(new, list):
-                added = _like(source[start:end], gap, now[key])
+                added = _like(last, gap, now[key])
             parts.append(f",{space}{added}")
-    return "".join([source[:head], *parts, source[done:]])
+    return "".join([*parts, source[done:]])
 
 
 def _entries(value: object) -> dict[str | int, object]:
@@ -75,11 +70,11 @@ def _entries(value: object) -> dict[str | int, object]:
     return dict(enumerate(value)) if isinstance(value, list) else {}
 
 
-def _like(first: str, gap: str, value: object) -> str:
-    """An entry of a list, over as many lines and indented as the `first`."""
+def _like(other: str, gap: str, value: object) -> str:
+    """An entry of a list, over as many lines and indented as the `other`."""
     outer = gap.rpartition("\n")[2]
     step = None
-    if inner := re.match(r"\{\s*\n([ \t]*)", first):
+    if inner := re.match(r"\{\s*\n([ \t]*)", other):
         step = inner[1].removeprefix(outer) or "  "
     text = dump(value, step, 80 - len(outer))
     newline = "\r\n" if "\r\n" in gap else "\n"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import graphlib
 import json
 import re
-import shlex
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +41,7 @@ _NOT_FOR_AGENTS = {
     "checks",
     "project",
 }
-_CONFLICT = re.compile(r"^<{7} ", re.MULTILINE)
+_WAY_ON = "; `ralph plan FILE` makes a plan of anything else"
 
 
 def load(path: Path) -> Plan:
@@ -124,11 +122,8 @@ def validate(plan: Plan) -> None:
 
 def misspelt(plan: Plan) -> list[str]:
     """A line for each object of a plan with a key that is nearly a known one."""
-    in_plan, in_task, in_row = schema.known_keys()
+    in_plan, in_task = schema.known_keys()
     known = [("", plan.top, in_plan)]
-    for name, row in plan.settings.get("agents", {}).items():
-        if isinstance(row, dict):
-            known.append((f" agents.{text.one_line(name, 60)}:", row, in_row))
     for task in plan.tasks:
         known.append((f" {text.one_line(task.id, 60)}:", task.raw, in_task))
     lines = []
@@ -201,13 +196,8 @@ def _document(source: str, path: Path) -> Any:
             source, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant
         )
     except json.JSONDecodeError as error:
-        if marker := _CONFLICT.search(source):
-            line = source.count("\n", 0, marker.start()) + 1
-            why = "git's conflict markers; resolve the conflict first"
-            raise BadInput(f"{name}, line {line}: {why}") from None
-        way = "" if path.suffix == ".json" else _way_on(path)
         place = f"line {error.lineno}, column {error.colno}"
-        raise BadInput(f"{name}, {place}: {error.msg}{way}") from None
+        raise BadInput(f"{name}, {place}: {error.msg}{_WAY_ON}") from None
     except RecursionError:
         raise BadInput(f"{name}: nested too deeply") from None
     except ValueError as error:
@@ -215,22 +205,16 @@ def _document(source: str, path: Path) -> Any:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        key = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"the key {key!r} appears twice in one object")
+    members: Json = {}
+    for key, value in pairs:
+        if key in members:
+            raise ValueError(f"the key {key!r} appears twice in one object")
+        members[key] = value
     return members
 
 
 def _refuse_constant(word: str) -> None:
     raise ValueError(f"{word} is not JSON; expected a number or null")
-
-
-def _way_on(path: Path) -> str:
-    """What a person can do with a file that is no plan in any form that is read
-    here."""
-    name = shlex.quote(str(path))
-    return f"; to have an agent make a plan of it: ralph plan {name} --prd plan.json"
 
 
 def _task_list(data: Any, path: Path) -> tuple[str | None, list[Any]]:
@@ -241,14 +225,14 @@ def _task_list(data: Any, path: Path) -> tuple[str | None, list[Any]]:
         if isinstance(data, dict) and key in data:
             list_key, entries = key, data[key]
             break
-    where = f"{path.name}: {list_key or 'document'}"
     if not isinstance(entries, list):
-        found = str(entries)
+        found = json.dumps(entries)
         if isinstance(entries, dict):
             found = f"an object with {', '.join([*entries][:12])}"
         raise BadInput(
-            f"{where}: expected a list of tasks under one of {', '.join(ALIASES['tasks'])}, "
-            f"or as the whole document, found {text.one_line(found)}{_way_on(path)}"
+            f"{path.name}: expected a list of tasks under one of "
+            f"{', '.join(ALIASES['tasks'])}, or as the whole document, found "
+            f"{text.one_line(found)}{_WAY_ON}"
         )
     return list_key, entries
 
@@ -313,10 +297,10 @@ def title_of(raw: Json) -> str:
 def _blocked(raw: Json) -> str | None:
     """Why a task is blocked, or None."""
     reason = _get(raw, "blocked", str, bool)
-    held = [key for key in ("blocked", *ALIASES["skip"]) if raw.get(key) is True]
-    if status_of(raw) in HELD_WORDS:
-        held.append(raw["status"])
-    if isinstance(reason, bool) or not reason:
+    if not isinstance(reason, str) or not reason:
+        held = [key for key in ("blocked", *ALIASES["skip"]) if raw.get(key) is True]
+        if status_of(raw) in HELD_WORDS:
+            held.append(raw["status"])
         if not held:
             return None
         reason = _get(raw, "blocked_reason") or f"marked {held[0]}"
@@ -327,8 +311,8 @@ def _priority(raw: Json, where: str) -> float:
     value = _get(raw, "priority", int, float, str)
     if value is None:
         return float("inf")
-    if not isinstance(value, str):
-        return float(value) if isinstance(value, float) else value
+    if isinstance(value, (int, float)):
+        return value
     word = value.strip().lower()
     if match := re.fullmatch(r"p?(\d{1,4})", word):
         return int(match[1])

@@ -24,7 +24,7 @@ def validate(data: object, name: str) -> None:
     for error in errors[:_SHOWN]:
         best = jsonschema.exceptions.best_match([error])
         place = best.json_path.removeprefix("$").removeprefix(".") or "document"
-        lines.append(f"{name}: {place}: {_words(best)}")
+        lines.append(f"{name}: {place}: {text.one_line(best.message, 300)}")
     if len(errors) > _SHOWN:
         lines.append(f"and {len(errors) - _SHOWN} more")
     if lines:
@@ -49,15 +49,6 @@ def _schema() -> Json:
     return schema
 
 
-def _words(error: Any) -> str:
-    """What is wrong, with the key that is meant, where one is not known."""
-    if error.validator == "additionalProperties" and "properties" in error.schema:
-        known = frozenset(error.schema["properties"])
-        if wrong := misspelt(error.instance, known):
-            return wrong
-    return text.one_line(error.message, 300)
-
-
 def misspelt(entry: Json, known: frozenset[str]) -> str:
     """Which key is nearly a known one, in words."""
     for key in entry:
@@ -66,9 +57,8 @@ def misspelt(entry: Json, known: frozenset[str]) -> str:
     return ""
 
 
-def known_keys() -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """The keys that are known in a plan and in a task, in all dialects, and in a row
-    of `agents`."""
+def known_keys() -> tuple[frozenset[str], frozenset[str]]:
+    """The keys that are known in a plan and in a task, in all dialects."""
     of_plan = {*_schema()["properties"], *gone.KEYS}
     of_task = {*_schema()["$defs"]["task"]["properties"]}
     for meaning, names in files.table("dialects.json")["keys"].items():
@@ -76,8 +66,7 @@ def known_keys() -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
             of_plan.update(names)
         else:
             of_task.update(names)
-    of_row = _schema()["$defs"]["agentRow"]["properties"]
-    return frozenset(of_plan), frozenset(of_task), frozenset(of_row)
+    return frozenset(of_plan), frozenset(of_task)
 
 
 @functools.cache  # a long plan has the same few keys in each task
