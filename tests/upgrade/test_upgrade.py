@@ -110,11 +110,16 @@ def test_what_landed_without_a_verdict_is_a_pass(tmp_path: Path) -> None:
 
 def test_a_plan_with_keys_that_went_goes_on(tmp_path: Path) -> None:
     """Once a person has taken out `network`, which confined agents and must not vanish
-    by a warning, and has renamed `branch`."""
+    by a warning, and how to read an agent, and has renamed `branch`."""
     repo = laid_down("keys", tmp_path)
     code, said, paid = go_on(repo)
-    assert (code, paid) == (2, []) and "network" in said
+    assert (code, paid) == (2, []) and "agents.speaker: Additional properties" in said
     plan = json.loads(repo.read("prd.json"))
+    row = plan["agents"]["speaker"]
+    plan["agents"]["speaker"] = {key: row[key] for key in ("like", "argv") if key in row}
+    repo.write("prd.json", json.dumps(plan))
+    code, said, paid = go_on(repo)
+    assert (code, paid) == (2, []) and "network" in said
     del plan["network"]
     plan["branchName"] = plan.pop("branch")
     repo.write("prd.json", json.dumps(plan))
