@@ -116,7 +116,9 @@ def test_a_plan_with_keys_that_went_goes_on(tmp_path: Path) -> None:
     assert (code, paid) == (2, []) and "agents.speaker: Additional properties" in said
     plan = json.loads(repo.read("prd.json"))
     row = plan["agents"]["speaker"]
-    plan["agents"]["speaker"] = {key: row[key] for key in ("like", "argv") if key in row}
+    plan["agents"]["speaker"] = {
+        key: row[key] for key in ("like", "argv") if key in row
+    }
     repo.write("prd.json", json.dumps(plan))
     code, said, paid = go_on(repo)
     assert (code, paid) == (2, []) and "network" in said
