@@ -41,6 +41,7 @@ _NOT_FOR_AGENTS = {
     "checks",
     "project",
 }
+_CONFLICT = re.compile(r"^<{7} ", re.MULTILINE)
 _WAY_ON = "; `ralph plan FILE` makes a plan of anything else"
 
 
@@ -196,8 +197,11 @@ def _document(source: str, path: Path) -> Any:
             source, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant
         )
     except json.JSONDecodeError as error:
+        why = f"{error.msg}{_WAY_ON}"
+        if _CONFLICT.search(source):
+            why = "git's conflict markers; resolve the conflict first"
         place = f"line {error.lineno}, column {error.colno}"
-        raise BadInput(f"{name}, {place}: {error.msg}{_WAY_ON}") from None
+        raise BadInput(f"{name}, {place}: {why}") from None
     except RecursionError:
         raise BadInput(f"{name}: nested too deeply") from None
     except ValueError as error:

@@ -380,7 +380,7 @@ REFUSED: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     ),
     "NaN": ('[{"title": "a", "priority": NaN}]', ("NaN is not JSON", "expected a number or null")),
     "conflict markers": ('[\n<<<<<<< HEAD\n{"title": "a"}\n=======\n{"title": "b"}\n>>>>>>> ralph/p\n]',
-                         ("line 2, column 1",)),
+                         ("line 2, column 1: git's conflict markers",)),
     "a number of 5000 digits": (f'[{{"title": "x", "y": {"9" * 5000}}}]', ("5000 digits",)),
 }  # fmt: skip
 
