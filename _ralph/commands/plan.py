@@ -138,10 +138,12 @@ def _make_plan(loop: Loop, brief: Mapping[str, str], source: str) -> None:
     """Let the planner write prd.json from `brief`. RalphError if its answers cannot be
     used; then only the record of what they cost is new."""
     results: list[AgentResult] = []
+    red: list[str] = []
     loop.view.line(f"planning with {loop.agents.planner.command}", color="cyan")
     try:
-        message = _ask(loop, brief, results)
+        message = _ask(loop, brief, results, red)
         plan = edit.apply(loop.plan, lambda now: _replaced(loop, now, message))
+        plan = edit.apply(plan, lambda now: _may_be_red(now, red))
         loop.use(replace(loop.settings, plan=plan))
     except RalphError:
         if any(result.usd or result.tokens.total for result in results):
@@ -153,15 +155,18 @@ def _make_plan(loop: Loop, brief: Mapping[str, str], source: str) -> None:
     _note(loop, f"{tasks} planned from {source}", results)
 
 
-def _ask(loop: Loop, brief: Mapping[str, str], results: list[AgentResult]) -> str:
+def _ask(
+    loop: Loop, brief: Mapping[str, str], results: list[AgentResult], red: list[str]
+) -> str:
     """Ask the planner, once more if something is wrong with its answer; its last
-    message. `results` gets what each turn cost. RalphError if that holds no plan."""
+    message. `results` gets what each turn cost, `red` the checks that the plan is to
+    mend. RalphError if that message holds no plan."""
     values: Json = {**_values(loop), "brief": brief, "wrong": [], "answer": ""}
     for name in ("plan", "plan-again"):
         message = _turn(loop, values, name, results)
         usable = True
         try:
-            wrong = _try_checks(loop, _read_answer(loop, loop.plan, message))
+            wrong = _try_checks(loop, _read_answer(loop, loop.plan, message), red)
         except BadInput as error:
             usable = False
             wrong = [f"the plan cannot be used: {error}"]
@@ -200,14 +205,18 @@ def _turn(loop: Loop, values: Json, name: str, results: list[AgentResult]) -> st
     return result.text
 
 
-def _try_checks(loop: Loop, plan: Plan) -> list[str]:
-    """What is wrong with `setup` and the checks of a plan."""
+def _try_checks(loop: Loop, plan: Plan, red: list[str]) -> list[str]:
+    """What is wrong with `setup` and the checks of a plan. `red` gets the commands of
+    those of the plan that are red for no reason of the place."""
     loop.view.doing("trying the checks, which must be red now")
     shown, loop.places.view = loop.places.view, View()
     try:
         with trial(loop, plan) as tried:
             for _ in [*tried.checks(), *tried.own()]:
                 pass  # doctor says them
+            for one in tried.guards:
+                if not (one.holds or one.starts_red or one.fault):
+                    red.append(one.check.command)
             return tried.no_proofs()
     except SetupFailed as error:
         return [f"{error}; so no check was tried"]
@@ -268,6 +277,17 @@ def _branch(loop: Loop, was: Plan) -> str:
     if not number.isdecimal():
         stem, number = name, "1"
     return f"{stem}-{int(number) + 1}"
+
+
+def _may_be_red(plan: Plan, red: list[str]) -> str:
+    """The text of a plan, with those of its checks marked that are `red`."""
+    checks = []
+    for entry, check in zip(plan.top.get("checks") or [], plan.checks, strict=False):
+        if check.command in red:
+            entry = entry if isinstance(entry, dict) else {"run": entry}
+            entry = {**entry, "startsRed": True}
+        checks.append(entry)
+    return edit.set_members(plan, {"checks": checks}) if checks else plan.text
 
 
 def _own_keys(task: object) -> Json:

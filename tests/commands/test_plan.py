@@ -305,6 +305,19 @@ def test_a_check_that_is_green_before_the_work_is_told_the_planner_once(
     assert whole(repo)["userStories"][0]["checks"] == checks
 
 
+def test_a_check_that_the_plan_is_to_mend_is_marked(repo: Repo) -> None:
+    """Not one that is red for a reason of the place."""
+    checks = ["test -f fixed", ["test", "-f", "b"], "no-such-tool", "true"]
+    repo.plan({"passes": True}, checks=checks)
+    assert plan(repo, says(GOOD), "--force").returncode == 0
+    assert whole(repo)["checks"] == [
+        {"run": "test -f fixed", "startsRed": True},
+        {"run": ["test", "-f", "b"], "startsRed": True},
+        "no-such-tool",
+        "true",
+    ]
+
+
 def test_a_red_setup_is_told_the_planner(repo: Repo) -> None:
     repo.ralph("init")
     setup = {"setup": "echo no such package; exit 3"}
