@@ -145,16 +145,14 @@ def _pre_commit(
 def refused_message(places: Places, room: Room, task: Task, said: str) -> str:
     """Try a message with the hooks that see it, in a room that holds the files to try
     it on. Why they refuse it, in a sentence, or nothing."""
-    shown = text.one_line(said, 60)
-    for result in room.said(said, "message", f"the message {shown!r}: ")[1]:
+    shown = repr(text.one_line(said, 80))
+    for result in room.said(said, "message", f"the message {shown}: ")[1]:
         if not result.ok:
             why = text.one_line(text.tail(result.tail, 600), 300)
-            prd = places.paths.prd.name
             return (
-                f"the hook {result.name} refuses ralph's message "
-                f"{text.one_line(said, 80)!r} for {task.id}; write another "
-                f'"commit" in {prd}; the hook {result.outcome}: '
-                f"{why or 'it printed nothing'}"
+                f"the hook {result.name} refuses ralph's message {shown} for {task.id}; "
+                f'write another "commit" in {places.paths.prd.name}; the hook '
+                f"{result.outcome}: {why or 'it printed nothing'}"
             )
     return ""
 

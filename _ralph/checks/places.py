@@ -29,7 +29,7 @@ from _ralph.git.snapshot import restore
 from _ralph.git.throwaway import ANYBODY_S, carry, throwaway_git, write_git
 from _ralph.model import Check, CheckResult, Paths, Setup
 from _ralph.process.prefix import Prefix, Wrap
-from _ralph.process.process import Command, Control, Ended, run_process
+from _ralph.process.process import Command, Control, Ended, ProcessResult, run_process
 from _ralph.state.layout import new_log
 from _ralph.state.settings import Settings
 
@@ -233,11 +233,8 @@ class Places:
         self.trusted[place.root] = granted
         for tool in trust.TOOLS:
             for path in granted.get(tool.name, []) if tool.allow else []:
-                env = self.env(place.root)
-                with self.inside(place.root) as wrap:
-                    words = wrap([*tool.allow, str(path)], env)
-                    command = Command(words, place.root, env, _SHORT)
-                    run_process(command, self.control)
+                words = [*tool.allow, str(path)]
+                self.start(words, place.root, self.env(place.root), _SHORT)
 
     def trusted_settings(self, agent: Agent, place: Path) -> list[Path]:
         """The files of its settings that an agent is to trust in a place."""
@@ -259,6 +256,19 @@ class Places:
         protected = self.settings.plan.protected
         return restore(self.home, before, after, protected, allow, left)
 
+    def start(
+        self,
+        argv: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        timeout: float,
+        log: Path | None = None,
+    ) -> ProcessResult:
+        """Run a program in a place, for at most so many seconds."""
+        with self.inside(cwd) as wrap:
+            command = Command(wrap(argv, env), cwd, env, timeout, out=log)
+            return run_process(command, self.control)
+
     def run(
         self,
         check: Check,
@@ -278,9 +288,7 @@ class Places:
         if check.results:
             files.clear(results).parent.mkdir(parents=True, exist_ok=True)
             env["RALPH_RESULTS"] = str(results)
-        with self.inside(cwd) as wrap:
-            command = Command(wrap(argv, env), cwd, env, check.timeout, out=log)
-            done = run_process(command, self.control)
+        done = self.start(argv, cwd, env, check.timeout, log)
         if done.ended is Ended.INTERRUPTED:
             raise StopNow
         result = CheckResult(

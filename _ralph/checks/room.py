@@ -103,7 +103,7 @@ class Room:
             if results and not self.place.exists:
                 failed = self.prepare(self._tree, f"{name}-again")
                 if failed:
-                    return [*results, failed]
+                    return [failed]
             elif results:
                 changed = self._put_back()
                 if changed:

@@ -13,7 +13,7 @@ from _ralph.checks.results import BEFORE, Results
 from _ralph.checks.room import Room
 from _ralph.errors import SetupFailed
 from _ralph.model import Check, CheckResult, Plan
-from _ralph.process.process import Command, Ended, run_process
+from _ralph.process.process import Ended
 
 _PREFIX_TIMEOUT = 60.0
 """Seconds in which a prefix must start a program."""
@@ -47,9 +47,8 @@ class Checked:
     @property
     def red_setup(self) -> CheckResult | None:
         """The result of `setup`, if that was red."""
-        if self.red and self.red[0].name == "setup":
-            return self.red[0]
-        return None
+        red = self.red[:1]
+        return red[0] if red and red[0].name == "setup" else None
 
 
 def run_checks(
@@ -83,14 +82,13 @@ def results_of(places: Places, results: Results, job: Job) -> Checked:
     why = prefix_fails(places, folder) if found.red else ""
     if why:
         raise SetupFailed(why)
-    # Remember what they said; with what was known before, in the order of the job.
+    if found.red_setup:
+        return found
+    results.add(job.commit, found.checks)
+    results.known.built = tree
+    # with what was known before, in the order of the job
     said = {one.command: one for one in [*known, *found.checks]}
-    wanted = list(dict.fromkeys(check.command for check in job.checks))
-    results.add(job.commit, [one for one in found.checks if one.command in wanted])
-    if said.keys() == set(wanted):
-        results.known.built = tree
-    found.checks = [said.pop(one) for one in wanted if one in said]
-    found.checks += said.values()
+    found.checks = [said[check.command] for check in job.checks]
     return found
 
 
@@ -99,9 +97,7 @@ def prefix_fails(places: Places, cwd: Path) -> str:
     can, or there is no prefix."""
     if places.prefix is None or not cwd.is_dir():
         return ""
-    with places.inside(cwd) as wrap:
-        command = Command(wrap(["true"], {}), cwd, places.env(cwd), _PREFIX_TIMEOUT)
-        done = run_process(command, places.control)
+    done = places.start(["true"], cwd, places.env(cwd), _PREFIX_TIMEOUT)
     if done.succeeded or done.ended is Ended.INTERRUPTED:
         return ""
     why = text.last_line(done.tail) or f"exit {done.exit}"
