@@ -101,7 +101,6 @@ def run_agent(
         ),
         control,
         stream.line,
-        by_line=stream.reads_lines,
     )
     if "{log}" in agent.cli.argv:  # else, an attempt could make up such a file
         log = files.read_regular(own_log, _LARGEST_LOG) or b""
@@ -213,14 +212,12 @@ def _by_stderr(
     agent: Agent, stream: Stream, process: ProcessResult, stderr: str
 ) -> tuple[Outcome, str]:
     """How an agent ended that said no last word: it could not begin, or died."""
-    said, hints = "", []
-    for words, hint in agent.cli.hints.items():
-        for line in stderr.splitlines():
-            if words in line:
-                said = said or line
-                hints.append(hint)
-    if (process.exit or 0) > 0 and (hints or not stream.events):
-        reason = f"exit {process.exit}: {said or text.last_line(stderr)}"
-        return Outcome.UNAVAILABLE, "; ".join([reason, *dict.fromkeys(hints)])
-    ended = f"its output ended without a final event (exit {process.exit})"
-    return Outcome.FAILED, ended
+    ended = f"exit {process.exit}"
+    if (process.exit or 0) > 0:
+        for words, hint in agent.cli.hints.items():
+            for line in stderr.splitlines():
+                if words in line:
+                    return Outcome.UNAVAILABLE, f"{ended}: {line}; {hint}"
+        if not stream.events:
+            return Outcome.UNAVAILABLE, f"{ended}: {text.last_line(stderr)}"
+    return Outcome.FAILED, f"its output ended without a final event ({ended})"

@@ -42,11 +42,6 @@ class Stream:
     overspent: str = ""  # the limit that is used up
 
     @property
-    def reads_lines(self) -> bool:
-        """Whether lines are needed: else any output is only a sign of life."""
-        return bool(self.cli.read or self.listen or self.raw)
-
-    @property
     def reset(self) -> float | None:
         """The unix time at which a limit ends, as it was told last."""
         return text.moment(self.turn.reset, time.time())
@@ -80,9 +75,8 @@ class Stream:
     def _line(self, line: bytes, printed: bool) -> str | None:
         turn, read = self.turn, self.cli.read
         if read is None:
-            last = line.rstrip().rpartition(b"\n")[2]  # it can be more than a line
-            turn.active = turn.active or bool(last)
-            self._hear("say", last[:2000].decode("utf-8", "replace"))
+            turn.active = turn.active or bool(line.strip())
+            self._hear("say", line[:2000].decode("utf-8", "replace"))
             return None
         event: Json | None
         if self.cli.text and printed:

@@ -117,7 +117,7 @@ class Reporter(View):
         self._agent = agent
         if not self.verbose and self.stays:
             agent.listen = self._heard
-        if self.verbose and agent.reads_lines:
+        if self.verbose and agent.cli.read is not None:
             agent.listen = self._heard
         if self.verbose:
             agent.raw = self._printed

@@ -12,7 +12,7 @@ from _ralph.checks.opening import open_prefix, require_git
 from _ralph.checks.room import Room
 from _ralph.checks.running import Job, require_setup, run_checks
 from _ralph.checks.suite import compare, judged
-from _ralph.commands.run import alone
+from _ralph.commands.run import with_loop
 from _ralph.errors import BadInput, Exit, NeedsPerson
 from _ralph.git.branch import Branch, current_branch
 from _ralph.git.git import BULK, Git, freeze_settings, git_places, no_space
@@ -20,8 +20,6 @@ from _ralph.git.merge import merge
 from _ralph.loop.loop import Loop
 from _ralph.loop.start import look
 from _ralph.model import Check, CheckResult
-from _ralph.process.process import Control
-from _ralph.show.live import Terminal
 from _ralph.show.status import last_lines
 from _ralph.state.options import Options
 from _ralph.state.records import Landed
@@ -39,16 +37,13 @@ def land_branch(options: Options) -> int:
     branch = own.history.branch or own.branch.name
     if not Branch(onto.git, branch, "").tip():
         raise BadInput(f"there is no branch {branch} yet; `ralph run` makes it")
-    view = Terminal()
 
-    def work(control: Control, run_id: str) -> int:
-        loop = look(options, control, view)
-        loop.run_id = run_id
+    def work(loop: Loop) -> int:
         _make_ready(loop, onto)
         _land(loop, branch)
         return Exit.COMPLETE
 
-    return alone(options, "land", work, view)
+    return with_loop(options, "land", work)
 
 
 def standing() -> Branch:

@@ -279,7 +279,7 @@ PLAN_OPTIONS = (
     click.option(
         "--force",
         is_flag=True,
-        help="Replace a plan with open tasks, or whose work HEAD lacks; one that git does not have is kept.",
+        help="Replace a plan with open tasks, or whose work HEAD lacks; the old one is kept.",
     ),
 )
 """What `ralph plan` takes."""

@@ -18,7 +18,7 @@ from _ralph.checks.judge import json_objects
 from _ralph.checks.opening import open_prefix, require_agent
 from _ralph.checks.view import View
 from _ralph.commands.init import next_steps, write_starters
-from _ralph.commands.run import alone
+from _ralph.commands.run import with_loop
 from _ralph.errors import (
     AgentUnavailable,
     BadInput,
@@ -33,10 +33,7 @@ from _ralph.git.git import freeze_settings
 from _ralph.loop.loop import Loop
 from _ralph.loop.opening import trial
 from _ralph.loop.roles import run_role
-from _ralph.loop.start import look
 from _ralph.model import AgentResult, Json, Outcome, Plan, Share, spent_on
-from _ralph.process.process import Control
-from _ralph.show.live import Terminal
 from _ralph.state import edit, jsontext, layout, limits, prd
 from _ralph.state.history import RunHistory
 from _ralph.state.log import Log
@@ -61,12 +58,9 @@ def plan_from(named: Sequence[str], options: Options, force: bool) -> int:
     layout.locate(options.prd)
     if not options.prd.exists() and not prd.plan_above(options.prd):
         click.echo("\n".join(write_starters(options.prd)))
-    view = Terminal()
 
-    def work(control: Control, run_id: str) -> int:
-        loop = look(options, control, view)
-        loop.run_id = run_id
-        view.lines(loop.log.close_torn_record())
+    def work(loop: Loop) -> int:
+        loop.view.lines(loop.log.close_torn_record())
         layout.note_plan(loop.paths)
         if not force:
             _require_finished(loop)
@@ -74,7 +68,7 @@ def plan_from(named: Sequence[str], options: Options, force: bool) -> int:
         _make_plan(loop, brief, text.one_line(text.few(named), 160))
         return _show_plan(loop)
 
-    return alone(options, "plan", work, view)
+    return with_loop(options, "plan", work)
 
 
 # ---------------------------------------------------------------- the brief
@@ -112,7 +106,7 @@ def _require_finished(loop: Loop) -> None:
     if is_starter(plan) or asks:
         return
     name = loop.paths.prd.name
-    force = f"--force replaces the plan, and keeps a {name} that git has not"
+    force = f"--force replaces the plan, and keeps this {name}"
     count = sum(not task.passed for task in plan.tasks)
     if count:
         open = text.count(count, "open task")
@@ -302,11 +296,9 @@ def _own_keys(task: object) -> Json:
 def _replaced(loop: Loop, now: Plan, message: str) -> str:
     """The text of the new plan, in place of the one that stands there `now`: somebody
     may have edited it while the planner was at work. That is kept, unless its tasks are
-    the example or git has it."""
+    the example."""
     plan = _read_answer(loop, now, message)
-    name = loop.git.name_of(loop.paths.prd)
-    committed = loop.git.maybe("show", f"HEAD:{name}")
-    if committed != now.text and not is_starter(now):
+    if not is_starter(now):
         data = now.text.encode()
         kept = f"{files.digest(data)[:8]}-{now.path.name}"
         path = loop.paths.private / "aside" / kept

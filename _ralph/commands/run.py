@@ -56,6 +56,18 @@ def alone(
         return with_signals(lambda control: work(control, run_id), view)
 
 
+def with_loop(options: Options, what: str, work: Callable[[Loop], int]) -> int:
+    """The same, with what a loop of this plan works with."""
+    view = Terminal()
+
+    def begin(control: Control, run_id: str) -> int:
+        loop = start.look(options, control, view)
+        loop.run_id = run_id
+        return work(loop)
+
+    return alone(options, what, begin, view)
+
+
 def with_signals(work: Callable[[Control], int], view: Terminal) -> int:
     """Do `work` with signals handled, orphans adopted and `view` kept up to date; its
     exit status. The first interrupt ends at once what does not say otherwise."""

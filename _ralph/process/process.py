@@ -155,14 +155,12 @@ def run_process(
     command: Command,
     control: Control,
     on_output: OutputHandler | None = None,
-    by_line: bool = True,
 ) -> ProcessResult:
     """Run a command in a session of its own, and end all that it started, however it
     ends.
 
-    `on_output` gets each complete line of stdout or, without `by_line`, pieces as they
-    come, which is cheap. Memory is constant but for one line at a time. Never raises
-    for what the process does.
+    `on_output` gets each complete line of stdout. Memory is constant but for one line
+    at a time. Never raises for what the process does.
     """
     started = time.monotonic()
     with (
@@ -182,7 +180,7 @@ def run_process(
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
                 logs[pipe.fileno()] = log
-        pump = _Pump(child, logs, on_output, by_line and on_output is not None)
+        pump = _Pump(child, logs, on_output)
         ended = pump.run(control, started + command.timeout, command.idle)
         grace = 0.0 if control.orphaned else GRACE
         left = leftovers.left_by_process(child.pid, mark)
@@ -291,7 +289,6 @@ class _Pump:
     child: subprocess.Popen[bytes]
     logs: dict[int, Transcript]
     on_output: OutputHandler | None
-    by_line: bool
     tail: bytearray = field(default_factory=bytearray)
     line: bytearray = field(default_factory=bytearray)
     stop: bool = False
@@ -351,10 +348,10 @@ class _Pump:
         if len(self.tail) > 2 * _TAIL:
             del self.tail[:-_TAIL]
         if self.child.stdout is not None and fd == self.child.stdout.fileno():
-            if self.by_line:
+            if self.on_output:
                 self._split(chunk)
             else:
-                self._hand_over(chunk)
+                self.active = time.monotonic()
         return True
 
     def _split(self, chunk: bytes) -> None:

@@ -170,7 +170,6 @@ def test_the_planner_works_in_a_place_of_its_own(repo: Repo) -> None:
 
 
 def test_a_plan_with_open_tasks_is_replaced_only_with_force(repo: Repo) -> None:
-    """What git has not is kept."""
     repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]})
     refused = plan(repo, says(GOOD))
     assert refused.returncode == 2 and "--force" in refused.stderr
@@ -182,9 +181,6 @@ def test_a_plan_with_open_tasks_is_replaced_only_with_force(repo: Repo) -> None:
     done = plan(repo, says(GOOD), "--force")
     assert done.returncode == 0, done.stderr
     assert kept(done) == worked and "- T1: task 1" in repo.read("../asked")
-    repo.commit("plan")
-    done = plan(repo, says(ASKS), "--force")
-    assert done.returncode == 4 and "is kept at" not in done.stdout
 
 
 def kept(done: subprocess.CompletedProcess[str]) -> str:
