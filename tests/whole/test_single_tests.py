@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import Repo
 from tests.oracle import fresh_clone_is_green
+from tests.scripts import NEVER_STUCK
 
 # Runs every function test_* of tests/*.py. A file that cannot be imported stops all
 # (`whole`), as in Go and Rust, or is an error of its own, as in pytest.
@@ -87,11 +88,14 @@ def last(repo: Repo) -> dict[str, Any]:
 
 @pytest.mark.parametrize("how", ["files", "whole"])
 def test_old_failures_block_nobody(repo: Repo, how: str) -> None:
+    """What an agent's own run of the tests reports is no work."""
     shop(repo, how)
-    code, _, printed = repo.run(repo.agent(WORKS))
+    tries = f'sh({suite(how)["run"]!r}); P(os.environ["RALPH_RESULTS"]).touch()'
+    code, _, printed = repo.run(repo.agent(f"{WORKS}\n{tries}"))
     assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
     assert not last(repo).get("weak")
     assert "old failures apart (tests: 3 passed; 2 old failures)" in printed
+    assert repo.git("diff", "--name-only", "main", "ralph/p").split() == ["shop.py"]
     assert fresh_clone_is_green(repo, "ralph/p", [suite(how, "rebate")["run"]])
     assert not fresh_clone_is_green(repo, "ralph/p", [suite(how)["run"]])
 
@@ -114,23 +118,24 @@ def test_work_that_breaks_a_test_that_was_green_fails_with_its_name(
         assert words in prompt
 
 
-@pytest.mark.parametrize(
-    "work, reason",
-    {
-        'P("tests/price.py").rename("tests/cost.py")': "2 gone: price > test_price, price > test_zero",
-        'P("tests/price.py").write_text("def test_price(): return \'skip\'\\ndef test_zero(): pass\\n")': "1 newly skipped: price > test_price",
-        'P("run_tests.py").write_text("")': "failed: it wrote no results to RALPH_RESULTS; does",
-        'P("tests/price.py").write_text("(")': "failed with exit 1",
-    }.items(),
-)
-def test_tests_that_do_not_run_any_more_are_red(
-    repo: Repo, work: str, reason: str
-) -> None:
+# What becomes of the suite beside honest work, and what is said of it.
+STOPS = {
+    'P("tests/price.py").rename("tests/cost.py")': "2 gone: price > test_price, price > test_zero",
+    'P("tests/price.py").write_text("def test_price(): return \'skip\'\\ndef test_zero(): pass\\n")': "1 newly skipped: price > test_price",
+    'P("run_tests.py").write_text("")': "failed: it wrote no results to RALPH_RESULTS; does",
+    'P("tests/price.py").write_text("(")': "failed with exit 1",
+}  # fmt: skip
+
+
+def test_tests_that_do_not_run_any_more_are_red(repo: Repo) -> None:
     shop(repo, "whole", first=False)
-    repo.plan({"checks": ["grep -q new shop.py"]}, checks=[suite("whole")])
+    own = {"checks": ["grep -q new shop.py"]}
+    repo.plan(*[own] * len(STOPS), checks=[suite("whole")], limits={"attempts": 1})
     honest = 'P("shop.py").write_text(P("shop.py").read_text() + "# new\\n")'
-    repo.run(repo.agent(f"{honest}\n{work}"), "--max-attempts", "1")
-    assert repo.verdicts() == ["T1 failed"] and reason in last(repo)["reason"]
+    stops = f"exec({[*STOPS]!r}[int(task[1:]) - 1])"
+    repo.run(repo.agent(f"{honest}\n{stops}"), first=NEVER_STUCK)
+    for record, reason in zip(repo.records("verdict"), STOPS.values(), strict=True):
+        assert record["verdict"] == "failed" and reason in record["reason"]
 
 
 def test_a_task_may_remove_the_tests_that_it_is_allowed_to(repo: Repo) -> None:
@@ -188,50 +193,26 @@ def test_names_with_times_in_them_block_nobody(repo: Repo) -> None:
     assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
 
 
-PLANTS = {
-    "a FIFO": "os.mkfifo('.ralph-results')",
-    "results": f"""sh({suite()["run"]!r}); assert P(os.environ["RALPH_RESULTS"]).exists()""",
-}
-
-
-@pytest.mark.parametrize("plant", PLANTS)
-def test_what_an_agent_leaves_where_results_are_written_is_no_work(
-    repo: Repo, plant: str
+def test_work_lands_beside_old_failures_and_not_where_a_green_test_breaks(
+    repo: Repo,
 ) -> None:
     shop(repo)
-    code, _, printed = repo.run(repo.agent(f"{WORKS}\n{PLANTS[plant]}"))
-    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
-    assert repo.git("diff", "--name-only", "main", "ralph/p").split() == ["shop.py"]
-
-
-def test_work_lands_beside_the_old_failures_of_the_current_branch(repo: Repo) -> None:
-    shop(repo)
     repo.run(repo.agent(WORKS))
-    repo.write("notes.txt", "hm")
-    repo.commit("a person's own")
-    done = repo.ralph("land")
-    assert done.returncode == 0 and "red before, too: tests" in done.stdout, done.stdout
-
-
-def test_landing_is_refused_where_a_green_test_breaks_in_the_merge(repo: Repo) -> None:
-    shop(repo)
-    repo.run(repo.agent(WORKS))
-    repo.write(
-        "tests/other.py",
-        "def test_other(): assert 'rebate' not in open('shop.py').read()\n",
-    )
+    wants = "assert 'rebate' not in open('shop.py').read()"
+    repo.write("tests/other.py", f"def test_other(): {wants}\n")
     repo.commit("a person's own")
     done = repo.ralph("land")
     assert done.returncode == 4
     assert "1 newly red: other > test_other" in done.stderr, done.stdout
+    repo.write("tests/other.py", "def test_other(): pass\n")
+    repo.commit("a person's own, again")
+    done = repo.ralph("land")
+    assert done.returncode == 0 and "red before, too: tests" in done.stdout, done.stdout
 
 
-KILLED = "import os, pathlib; pathlib.Path(os.environ['RALPH_RESULTS']).write_text('<testsuite><testcase'); os.kill(os.getpid(), 9)"
 BAD = [
     ("gotestsomething --junitfile=$RALPH_RESULTS", "task", "gotestsomething"),
     ("env -u RALPH_RESULTS true", "plan", "it wrote no results to RALPH_RESULTS; does the tool pass it on?"),
-    ("mkfifo $RALPH_RESULTS", "task", "its results are no regular file that can be read"),
-    (f'exec {sys.executable} -c "{KILLED}"', "plan", "its results are no JUnit XML"),
 ]  # fmt: skip
 
 
