@@ -78,12 +78,10 @@ def assert_written(plan: Plan, task: Task, word: str) -> None:
     again = edit.apply(plan, lambda _: after)
     assert plan.path.read_bytes() == after.encode()
     now = again.tasks[task.index]
-    assert {
-        "pass": now.passed,
-        "fail": not now.passed,
-        "block": now.blocked == BLOCKED.removesuffix(" \ud800"),
-        "open": now.blocked is None,
-    }[word]
+    if word in ("pass", "fail"):
+        assert now.passed is (word == "pass")
+    else:
+        assert (now.blocked or "") == (BLOCKED[:-2] if word == "block" else "")
     assert WRITES[word](again, now) == after
     keys = DONE_KEYS if word in ("pass", "fail") else HELD_KEYS
     kept = {key: value for key, value in task.raw.items() if key not in keys}
@@ -151,9 +149,9 @@ def test_a_write_is_in_the_words_of_the_file(
 
 def plan_of(folder: Path, many: int = 3, **top: Any) -> Plan:
     path = folder / "prd.json"
-    tasks = [
-        {"id": f"T{i}", "title": f"task {i}", "passes": False} for i in range(many)
-    ]
+    tasks: list[Any] = []
+    for i in range(many):
+        tasks.append({"id": f"T{i}", "title": f"task {i}", "passes": False})
     path.write_text(json.dumps({**top, "tasks": tasks}, indent=2))
     return prd.load(path)
 
@@ -174,45 +172,18 @@ def passed(path: Path) -> set[str]:
 
 
 def test_many_tasks_are_marked_in_one_write(tmp_path: Path) -> None:
+    """0.1 s here; with a walk for each of them, a minute."""
     plan = plan_of(tmp_path, 3000)
     before, began = plan.text, time.process_time()
     new = edit.apply(plan, lambda now: edit.set_passed(now, now.tasks[::2], True))
-    assert (
-        time.process_time() - began < 1.5
-    )  # 0.1 here; with a walk for each of them, a minute
+    assert time.process_time() - began < 1.5
     assert [task.passed for task in new.tasks] == [True, False] * 1500
     assert new.text == plan.path.read_text() == prd.load(plan.path).text
     assert new.text.replace('"passes": true', '"passes": false') == before
     assert edit.set_passed(new, new.tasks, False) == before
 
 
-def test_a_task_that_is_another_one_by_now_is_not_marked(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path)
-    newer = plan.text.replace("task 1", "something else").replace('"T2"', '"T9"')
-    plan.path.write_text(newer)
-    new = edit.apply(plan, lambda now: edit.set_passed(now, plan.tasks, True))
-    assert new.passed_ids == passed(plan.path) == {"T0"}
-    assert plan.path.read_text() == newer.replace("false", "true", 1)
-
-
 # ---------------------------------------------------------------- a newer plan
-
-
-def test_the_first_task_of_an_empty_list(tmp_path: Path) -> None:
-    plan = load(tmp_path, '{"tasks": []}\n')
-    entry = {"title": "x", "checks": ["true"]}
-    new = edit.apply(plan, lambda now: edit.add_tasks(now, [entry]))
-    assert [(task.id, task.passed) for task in new.tasks] == [("x", False)]
-    prd.validate(new)
-
-
-def test_a_change_is_made_to_the_newer_plan(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path)
-    plan.path.write_text(plan.text.replace("task 2", "my words"))
-    new = edit.apply(plan, mark("T1"))
-    assert [task.title for task in new.tasks] == ["task 0", "task 1", "my words"]
-    assert new.passed_ids == passed(plan.path) == {"T1"}
-    assert os.listdir(tmp_path) == ["prd.json"]
 
 
 @pytest.mark.parametrize(
@@ -248,17 +219,6 @@ def test_a_change_that_makes_no_plan_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(BadInput):
         edit.apply(plan, lambda now: now.text[:-1])
     assert plan.path.read_text() == plan.text
-
-
-def test_one_at_a_time_holds_the_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(edit, "LOCK_PATIENCE", 0.1)
-    folder = tmp_path / "a" / "b"
-    with edit.lock(folder), pytest.raises(TryLater), edit.lock(folder):
-        raise AssertionError("two hold it")
-    with edit.lock(folder):
-        pass
 
 
 # ---------------------------------------------------------------- a person with an editor

@@ -92,11 +92,9 @@ def test_money_for_the_task_the_run_and_the_plan() -> None:
 
 def test_what_attempts_cost_at_most() -> None:
     judge = '{"agent":"b","usd":0.5}'
-    known = fold(
-        'failed command="a" usd=1 tokens={"input":5}; '
-        f'passed command="a" usd=2 judge={judge} tokens={{"input":9}}; '
-        'passed command="c" usd=1.75'
-    )
+    first = 'failed command="a" usd=1 tokens={"input":5}'
+    second = f'passed command="a" usd=2 judge={judge} tokens={{"input":9}}'
+    known = fold(f'{first}; {second}; passed command="c" usd=1.75')
     assert known.dearest == {"a": 1.5, "b": 0.5, "c": 1.75, "": 0.0}
     assert (known.largest.usd, known.largest.tokens.total) == (2.0, 9)
 
@@ -226,47 +224,53 @@ def test_checks_and_waits(records: str, wanted: str) -> None:
     assert f"{history.unchecked} {history.this_run.vain}" == wanted
 
 
-def limited(at: int, began: int = 0, reset: int = 0, more: str = "") -> str:
-    """An attempt with the agent `a` that its provider cut off."""
-    start = f"start iteration={at} time={began or at}"
-    ended = f'limited iteration={at} time={at} command="a" reason="busy" reset={reset}'
-    return f"{start}; {ended} {more}"
+def used(words: str) -> str:
+    """Records of the agent `a`, of `limited AT` (with its start), `refused AT` (its
+    login), `answered`, or an event as it stands."""
+    kind, *rest = words.split()
+    at = rest.pop(0) if kind in ("limited", "refused") else "1"
+    more = " ".join(rest)
+    match kind:
+        case "limited":
+            began = more.partition("began=")[2].split(" ")[0] or at
+            start = f"start iteration={at} time={began}"
+            return f'{start}; limited iteration={at} time={at} command="a" reason="busy" {more}'
+        case "refused":
+            return f'unavailable time={at} command="a" reason="no_login" {more}'
+        case "answered":
+            return f'failed command="a" {more}'
+    return words
 
 
-def refused(at: int) -> str:
-    """One whose login was refused."""
-    return f'unavailable time={at} command="a" reason="no_login"'
+# What became of the agent; since when it cannot be used, its reset, how often it was
+# tried, and why. The same limit counts once, as do two loops that lost the same race;
+# who has worked in this run is tried once more after a minute.
+AWAY = """
+limited 10 -> 10 0 1 busy
+limited 10 reset=99 -> 10 99 0 busy
+limited 10, limited 80 -> 80 0 2 busy
+limited 10, limited 80 began=5 -> 10 0 1 busy
+limited 10 reset=50, limited 20 reset=99 began=5 -> 20 99 0 busy
+refused 10 -> 10 NEVER 0 no_login
+answered time=1, refused 10 -> 10 70 0 no_login
+answered time=1, refused 10, refused 80 -> 80 NEVER 0 no_login
+answered time=1, refused 10, start iteration=9 time=5, refused 11 iteration=9 -> 10 70 0 no_login
+limited 10, answered -> 10 0 0 busy
+limited 10 reset=99, answered -> 10 99 0 busy
+limited 10, run ->
+limited 10, run continues=true -> 10 0 1 busy
+"""
 
 
-WORKED = 'failed command="a" time=1'
-ANSWERED = 'failed command="a"'
-
-
-@pytest.mark.parametrize(("records", "away"), [
-    ([limited(10)], (10, 0, 1, "busy")),
-    ([limited(10, reset=99)], (10, 99, 0, "busy")),
-    ([limited(10), limited(80)], (80, 0, 2, "busy")),
-    # the same limit
-    ([limited(10), limited(80, began=5)], (10, 0, 1, "busy")),
-    ([limited(10, reset=50), limited(20, began=5, reset=99)], (20, 99, 0, "busy")),
-    ([refused(10)], (10, NEVER, 0, "no_login")),
-    # it has worked in this run: once more after a minute
-    ([WORKED, refused(10)], (10, 70, 0, "no_login")),
-    ([WORKED, refused(10), refused(80)], (80, NEVER, 0, "no_login")),
-    # two loops that lost the same race
-    ([WORKED, refused(10), "start iteration=9 time=5", f"{refused(11)} iteration=9"], (10, 70, 0, "no_login")),
-    # it has answered
-    ([limited(10), ANSWERED], (10, 0, 0, "busy")),
-    # begun before
-    ([limited(10, reset=99), ANSWERED], (10, 99, 0, "busy")),
-    ([limited(10), "run"], None),
-    ([limited(10), "run continues=true"], (10, 0, 1, "busy")),
-])  # fmt: skip
-def test_why_an_agent_cannot_be_used(
-    records: list[str], away: tuple[float, float, int, str] | None
-) -> None:
-    found = fold("; ".join(records)).this_run.away.get("a")
-    assert found == (Unavailable(*away) if away else None)
+@pytest.mark.parametrize(("records", "wanted"), rows(AWAY))
+def test_why_an_agent_cannot_be_used(records: str, wanted: str) -> None:
+    away = fold("; ".join(map(used, records.split(", ")))).this_run.away.get("a")
+    if away is None:
+        assert not wanted
+        return
+    at, reset, tries, reason = wanted.split()
+    until = NEVER if reset == "NEVER" else float(reset)
+    assert away == Unavailable(float(at), until, int(tries), reason)
 
 
 def test_a_task_that_is_set_aside_is_so_in_this_run() -> None:

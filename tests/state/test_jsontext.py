@@ -8,34 +8,43 @@ from typing import Any
 import pytest
 
 from _ralph.state import jsontext
+from tests.state.test_prd import rows
 
-CHANGES: list[tuple[str, Any, str]] = [
-    ('{"a": 1, "b": 2}', {"a": True, "b": 2}, '{"a": true, "b": 2}'),
-    ('{"a" : {"b": [1]} , "b": 2}', {"a": None, "b": 2}, '{"a" : null , "b": 2}'),
-    ('{"a": 1}', {"a": 1, "n": "ü"}, '{"a": 1, "n": "ü"}'),
-    ('{\n  "a": 1,\n  "b": 2\n}', {"a": 1, "b": 2, "n": 3, "m": 4}, '{\n  "a": 1,\n  "b": 2,\n  "n": 3,\n  "m": 4\n}'),
-    ('{\r\n\t"a": 1\r\n}', {"a": 1, "n": 3}, '{\r\n\t"a": 1,\r\n\t"n": 3\r\n}'),
-    ('{"a": "x", "a b": "\\"a\\": 1"}', {"a": "x", "a b": "y"}, '{"a": "x", "a b": "y"}'),
-    ('{ "a":1, "b": 2}', {"b": 2}, '{"b": 2}'),
-    ('{"a": {}}', {"a": {"b": 1}}, '{"a": {"b": 1}}'),
-    ('{"a": {"b": 1}}', {"a": {"c": 1}}, '{"a": {"c": 1}}'),
-    ('{"a": [1 ,2]}', {"a": []}, '{"a": []}'),
-    ('\ufeff{"b": [ {"x": "}"}, {"x": 2} ]}\n', {"b": [{"x": "}"}, {"x": 3}]}, '\ufeff{"b": [ {"x": "}"}, {"x": 3} ]}\n'),
-    ('[{"a": 1}]', [{"a": 1}, {"n": [1]}], '[{"a": 1}, {"n": [1]}]'),
-    ('[{"a": 1}, {"a": 2}]', [{"n": [1]}], '[{"n": [1]}]'),
-    ('[\n  {\n    "a": 1\n  }\n]', [{"a": 1}, {"n": [1]}], '[\n  {\n    "a": 1\n  },\n  {\n    "n": [1]\n  }\n]'),
-    ('[\r\n{"a": 1}\r\n]', [{"a": 1}, {"n": [1]}], '[\r\n{"a": 1},\r\n{"n": [1]}\r\n]'),
-]  # fmt: skip
+# A text, a new value, and the text with it. `\n`, `\r` and `\t` are those.
+CHANGES = r"""
+{"a": 1, "b": 2} -> {"a": true, "b": 2} -> {"a": true, "b": 2}
+{"a" : {"b": [1]} , "b": 2} -> {"a": null, "b": 2} -> {"a" : null , "b": 2}
+{"a": 1} -> {"a": 1, "n": "ü"} -> {"a": 1, "n": "ü"}
+{\n  "a": 1,\n  "b": 2\n} -> {"a": 1, "b": 2, "n": 3, "m": 4} -> {\n  "a": 1,\n  "b": 2,\n  "n": 3,\n  "m": 4\n}
+{\r\n\t"a": 1\r\n} -> {"a": 1, "n": 3} -> {\r\n\t"a": 1,\r\n\t"n": 3\r\n}
+{"a": "x", "a b": "\"a\": 1"} -> {"a": "x", "a b": "y"} -> {"a": "x", "a b": "y"}
+{ "a":1, "b": 2} -> {"b": 2} -> {"b": 2}
+{"a": {}} -> {"a": {"b": 1}} -> {"a": {"b": 1}}
+{"a": {"b": 1}} -> {"a": {"c": 1}} -> {"a": {"c": 1}}
+{"a": [1 ,2]} -> {"a": []} -> {"a": []}
+BOM{"b": [ {"x": "}"}, {"x": 2} ]}\n -> {"b": [{"x": "}"}, {"x": 3}]} -> BOM{"b": [ {"x": "}"}, {"x": 3} ]}\n
+[{"a": 1}] -> [{"a": 1}, {"n": [1]}] -> [{"a": 1}, {"n": [1]}]
+[{"a": 1}, {"a": 2}] -> [{"n": [1]}] -> [{"n": [1]}]
+[\n  {\n    "a": 1\n  }\n] -> [{"a": 1}, {"n": [1]}] -> [\n  {\n    "a": 1\n  },\n  {\n    "n": [1]\n  }\n]
+[\r\n{"a": 1}\r\n] -> [{"a": 1}, {"n": [1]}] -> [\r\n{"a": 1},\r\n{"n": [1]}\r\n]
+"""
+
+
+def written(cell: str) -> str:
+    for said, meant in ((r"\n", "\n"), (r"\r", "\r"), (r"\t", "\t"), ("BOM", "\ufeff")):
+        cell = cell.replace(said, meant)
+    return cell
 
 
 def value(source: str) -> Any:
     return json.loads(source.removeprefix("\ufeff"))
 
 
-@pytest.mark.parametrize(("source", "new", "wanted"), CHANGES)
+@pytest.mark.parametrize(("source", "new", "wanted"), rows(CHANGES))
 def test_no_byte_changes_but_what_says_the_new_value(
-    source: str, new: Any, wanted: str
+    source: str, new: str, wanted: str
 ) -> None:
-    assert jsontext.rewrite(source, value(source), new) == wanted
-    assert value(wanted) == new
-    assert jsontext.rewrite(wanted, value(wanted), new) == wanted
+    source, said, wanted = written(source), json.loads(new), written(wanted)
+    assert jsontext.rewrite(source, value(source), said) == wanted
+    assert value(wanted) == said
+    assert jsontext.rewrite(wanted, value(wanted), said) == wanted

@@ -17,7 +17,7 @@ from _ralph.state import layout, lock, prd
 from _ralph.state.layout import Holder
 from _ralph.state.log import Log
 from _ralph.state.records import AttemptEnded
-from tests.conftest import Repo
+from tests.conftest import Repo, cases
 
 
 @pytest.fixture
@@ -35,19 +35,19 @@ def test_outside_of_a_repository_and_in_no_folder_there_is_no_plan(
         layout.locate(tmp_path / "gone/prd.json")
 
 
-@pytest.mark.parametrize(("env", "folder"), [
-    ({"RALPH_PLACES": "/p"}, "/p"),
-    ({"XDG_STATE_HOME": "/s"}, "/s/ralph"),
-    ({"HOME": "/h"}, "/h/.local/state/ralph"),
-    ({"RALPH_PLACES": "~/p", "HOME": "/h"}, "/h/p"),
-])  # fmt: skip
+@cases("""
+places  state  folder
+/p      -      /p
+-       /s     /s/ralph
+-       -      /h/.local/state/ralph
+~/p     -      /h/p
+""")
 def test_the_folder_of_all_places(
-    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], folder: str
+    monkeypatch: pytest.MonkeyPatch, places: str, state: str, folder: str
 ) -> None:
-    for name in ("RALPH_PLACES", "XDG_STATE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("RALPH_PLACES", places)
+    monkeypatch.setenv("XDG_STATE_HOME", state)
+    monkeypatch.setenv("HOME", "/h")
     assert layout.places_folder() == Path(folder)
 
 
@@ -60,11 +60,8 @@ def test_only_who_holds_the_lock_is_at_work(paths: Paths) -> None:
         assert layout.running(paths) is None and layout.last_holder(paths) == me
         with lock.alone(paths, what) as run_id:
             found = layout.running(paths)
-            assert (
-                found
-                and found.run_id == run_id
-                and (layout.loop_at_work(paths) is not None) == loop
-            )
+            assert found and found.run_id == run_id
+            assert (layout.loop_at_work(paths) is not None) == loop
         assert layout.running(paths) is None
 
 
@@ -78,21 +75,6 @@ def test_a_task_that_a_person_unblocked_starts_over(paths: Paths) -> None:
     assert layout.history_of(paths, plan).of(task).attempts == 0
     held = replace(plan, tasks=(replace(task, blocked="why"),))
     assert layout.history_of(paths, held).of(task).attempts == 1
-
-
-@pytest.mark.parametrize("said", [
-    *(b"", b"{", b"[]", b"null", b"\xff", b"[" * 9999),
-    *(b'{"pid": "1", "run_id": "x"}', b'{"pid": 1e99, "run_id": "x"}'),
-    b'{"prd": 1, "root": "/"}',
-])  # fmt: skip
-def test_what_nobody_can_read_is_no_holder_and_no_note(
-    paths: Paths, said: bytes
-) -> None:
-    paths.private.mkdir(parents=True)
-    for name in ("running.json", "plan.json"):
-        (paths.private / name).write_bytes(said)
-    assert layout.last_holder(paths) is None
-    assert layout.noted(paths.private) is None
 
 
 def test_a_note_says_where_a_plan_is_and_keeps_its_branch(paths: Paths) -> None:
@@ -119,25 +101,6 @@ def test_the_folder_of_logs_is_ignored_and_holds_the_newest_attempts(
     kept = [f"{number:04}-T1.out" for number in range(3, 52)]
     assert left == ["0001-T1.out", *kept, "notify.log"]
     assert ".ralph" not in repo.git("status", "--porcelain")
-
-
-def test_what_else_a_person_keeps_in_the_same_folder_stays_as_it_is(
-    repo: Repo,
-) -> None:
-    """Other tools that loop over agents commit a folder of this name."""
-    (repo.path / ".git/info").mkdir(exist_ok=True)
-    repo.write(".git/info/exclude", "*.mine")
-    for name in (".ralph/.gitignore", ".ralph/0001-notes.md", "plans/.ralph/a.md"):
-        repo.write(name, "# theirs\n")
-    repo.commit("theirs")
-    repo.plan({"checks": ["true"]})
-    repo.run(repo.agent("P('x').touch()"))
-    assert repo.ralph("report").returncode == 0
-    repo.write(".ralph/new.md", "new")
-    changed = repo.git("status", "--porcelain", "-uall").splitlines()
-    assert changed == ["?? .ralph/new.md", "?? prd.json", "?? progress.txt"]
-    excluded = "*.mine\n**/.ralph/log/\n**/.ralph/report.html\n"
-    assert repo.read(".git/info/exclude") == excluded
 
 
 def test_a_file_in_the_place_of_the_folder_of_logs_is_said(repo: Repo) -> None:

@@ -26,9 +26,7 @@ from _ralph.loop.stages import Begun, Candidate, Examined, Worked
 from _ralph.model import (
     AgentResult,
     CheckResult,
-    Judgement,
     Outcome,
-    Plan,
     Share,
     Task,
     Tokens,
@@ -46,7 +44,7 @@ from _ralph.state.records import (
     parse,
     to_json,
 )
-from tests.conftest import within
+from tests.conftest import cases, within
 from tests.test_files import lay
 
 PLAN = "prd.json@b"
@@ -62,9 +60,7 @@ HOSTILE = {
     "a header": f"\n{HEADER}\n",
     "the end of a comment": 'x --> y\n--> \n"} -->\n<!-- -->',
     "a record behind CR": f"x\r{FORGED}\rz\r\n{FORGED}\r\n",
-    "a record behind other line ends": "".join(
-        f"x{end}{FORGED}{end}" for end in "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
-    ),
+    "a record behind other line ends": f"\x0b{FORGED}\x0c{FORGED}\x1c{FORGED}\x1d{FORGED}\x1e{FORGED}\x85{FORGED}\u2028{FORGED}\u2029",
     "a record behind escapes": f"\x1b[2K\x1b[1G{FORGED}\n\x1b]0;t\x07{FORGED}\n\x1b]8;;\n{FORGED}",
     "a record behind nothing to see": f"\u200b\n\ufeff{FORGED}\n\u202e\n{FORGED}",
     "a quote's end": f"    | x\n{FORGED}",
@@ -159,9 +155,7 @@ def examined_with(hostile: str) -> Examined:
         hostile, hostile, ok=False, exit=1, seconds=1.0, tail=hostile, log="x.log"
     )
     green = CheckResult("lint", "lint", ok=True, exit=0, seconds=1.0)
-    said = (
-        f"status: done\nlearned: {hostile}\nquestion: {hostile}\nnext step:\n{hostile}"
-    )
+    said = f"learned: {hostile}\nquestion: {hostile}\nnext step:\n{hostile}"
     worked = Worked(begun, result, changed=[hostile], said=said)
     candidate = Candidate(worked, "tip", "commit")
     decision = Decision(Verdict.FAILED, hostile)
@@ -303,19 +297,19 @@ def ended(**fields: Any) -> AttemptEnded:
     return AttemptEnded(task="T1", iteration=3, verdict=Verdict.FAILED, **fields)
 
 
+NEWER = f', "head": {DEEP}, "tree": 5, "event_": 1, "key": 2, "add": 3'
+NULL = ', "usd": null, "failure": null, "tokens": {"input": null}, "handoff": {"a": "b", "c": null}'
+
+
 @pytest.mark.parametrize(("more", "wanted"), [
-    ("", ended()),
-    (', "seconds": 5, "usd": 0.5, "tokens": {"input": 7}', ended(seconds=5, usd=0.5, tokens=Tokens(input=7))),
-    (f', "weak": true, "usd": {MOST}', ended(weak=True, usd=MOST)),
+    (', "seconds": 5, "usd": 0.5, "tokens": {"input": 7}', ended(seconds=5, usd=0.5, tokens=Tokens(7))),
     (', "failure": {"name": "npm", "others": ["a"]}', ended(failure=Failure(name="npm", others=["a"]))),
-    (', "judge": {"agrees": true, "usd": 1}', ended(judge=Judgement(agrees=True, usd=1))),
-    # an extra key, as of a newer ralph
-    (f', "head": {DEEP}, "tree": 5, "event_": 1, "key": 2, "add": 3', ended()),
-    (', "tokens": {"input": 7, "reasoning": "x"}, "failure": {"exit": []}', ended(tokens=Tokens(input=7))),
-    # null is as if it were not there
-    (', "usd": null, "failure": null, "tokens": {"input": null}, "handoff": {"a": "b", "c": null}', ended(handoff={"a": "b"})),
+    (NEWER, ended()),
+    (', "tokens": {"input": 7, "reasoning": "x"}, "failure": {"exit": []}', ended(tokens=Tokens(7))),
+    (NULL, ended(handoff={"a": "b"})),
 ])  # fmt: skip
 def test_what_a_line_says(more: str, wanted: Record) -> None:
+    """Null is as if it were not there, an extra key as of a newer ralph."""
     assert read(ENDED + more) == wanted
 
 
@@ -424,31 +418,30 @@ def test_what_is_written_is_what_is_read(event: str, data: st.DataObject) -> Non
 # ---------------------------------------------------------------- whose records
 
 
-def plan_called(branch: str = "", project: str = "p", name: str = "prd.json") -> Plan:
-    said = {"project": project, "branchName": branch, "tasks": [{"title": "x"}]}
-    return prd.read(json.dumps(said), Path(f"/anywhere/{name}"))
-
-
-@pytest.mark.parametrize(("keys", "plan", "wanted"), [
-    (["prd.json@"], plan_called(project="renamed"), [1]),
-    (["prd.json@b"], plan_called("b", project="renamed"), [1]),
-    (["prd.json@b"], plan_called("b", name="other.json"), []),
-    (["p@b", "prd.json@b"], plan_called("b"), [2]),  # the first is of version 0.2
-    (["prd.json@", "prd.json@a", "prd.json@b"], plan_called("b"), [3]),
-    (["prd.json@a"], plan_called("b"), []),
-    (["prd.json@", "prd.json@a"], plan_called(), [1]),
-    (["prd.json@ralph/x@2"], plan_called("ralph/x@2"), [1]),
-])  # fmt: skip
+@cases("""
+keys                          branch       project  file       wanted
+prd.json@                     -            renamed  prd.json   1
+prd.json@b                    b            renamed  prd.json   1
+prd.json@b                    b            p        other.json
+p@b prd.json@b                b            p        prd.json   2
+prd.json@ prd.json@a prd.json@b  b         p        prd.json   3
+prd.json@a                    b            p        prd.json
+prd.json@ prd.json@a          -            p        prd.json   1
+prd.json@ralph/x@2            ralph/x@2    p        prd.json   1
+""")
 def test_a_log_belongs_to_the_plan_s_file_and_branch(
-    tmp_path: Path, keys: list[str], plan: Plan, wanted: list[int]
+    tmp_path: Path, keys: str, branch: str, project: str, file: str, wanted: str
 ) -> None:
-    for number, key in enumerate(keys, 1):
+    """`p@b` is a key of version 0.2."""
+    said = {"project": project, "branchName": branch, "tasks": [{"title": "x"}]}
+    plan = prd.read(json.dumps(said), Path("/anywhere") / file)
+    for number, key in enumerate(keys.split(), 1):
         other = Log(tmp_path / "progress.txt", plan)
         other.key = key
         write(other, f"start iteration={number}")
     log = Log(tmp_path / "progress.txt", plan)
-    assert [*log.read().open_starts] == wanted
-    assert log.has_other_plans is (len(wanted) < len(keys))
+    assert [*log.read().open_starts] == [int(number) for number in wanted.split()]
+    assert log.has_other_plans is (len(wanted.split()) < len(keys.split()))
 
 
 # ---------------------------------------------------------------- as it grows
@@ -470,25 +463,22 @@ def test_who_reads_knows_what_others_wrote_and_each_record_counts_once(
     assert third.history.tasks["T1\nt"].attempts == 3
 
 
-@pytest.mark.parametrize("deed", ["shrinks", "is replaced", "is removed", "is emptied"])
+@pytest.mark.parametrize("deed", ["shrinks", "is replaced", "is removed"])
 def test_a_file_that_shrinks_or_is_replaced_is_folded_anew(
     tmp_path: Path, deed: str
 ) -> None:
+    """As by `git checkout` of an older one, and by an editor that saves a longer one."""
     log, path = a_log(tmp_path), tmp_path / "progress.txt"
     write(log, "start")
     before = path.read_bytes()
     write(log, "failed")
-    if deed == "shrinks":  # git checkout of an older one, in place
+    if deed == "shrinks":
         path.write_bytes(before)
-    elif deed == "is replaced":  # as an editor saves it, and it is longer
-        other = path.with_name("other")
-        other.write_bytes(b"my notes\n" * 500 + before)
-        other.replace(path)
-    elif deed == "is removed":
-        path.unlink()
     else:
-        os.truncate(path, 0)
-    left = [1] if deed in ("shrinks", "is replaced") else []
+        path.unlink()
+    if deed == "is replaced":
+        path.write_bytes(b"my notes\n" * 500 + before)
+    left = [] if deed == "is removed" else [1]
     assert [*log.read().open_starts] == left
     write(log, "start iteration=7")
     assert [*log.read().open_starts] == [*left, 7]

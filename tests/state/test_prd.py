@@ -16,7 +16,7 @@ import pytest
 from _ralph.errors import BadInput, Exit
 from _ralph.model import Plan, Task
 from _ralph.state import edit, prd
-from tests.conftest import ROOT
+from tests.conftest import ROOT, cases
 
 SHAPED = ROOT / "tests/plans"
 """Plans as people have them, with other words."""
@@ -399,20 +399,18 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path, cut: int) -> None:
 TAGGED = '{"master": {"tasks": [{"id": 1, "title": "x", "status": "done", "dependencies": []}]}}'
 
 
-@pytest.mark.parametrize(
-    ("name", "source"),
-    [
-        ("tasks.json", TAGGED),
-        ("tasks.md", "- [ ] T001 Create the project\n"),
-        ("issues.jsonl", '{"id": "a-1"}\n{"id": "a-2"}\n'),
-        ("prd.json", TAGGED),
-    ],
-)
+@cases(r"""
+name          source
+tasks.json    TAGGED
+tasks.md      - [ ] T001 Create the project
+issues.jsonl  {"id": "a-1"}\n{"id": "a-2"}
+prd.json      TAGGED
+""")
 def test_a_file_that_is_no_plan_is_one_for_the_planner(
     tmp_path: Path, name: str, source: str
 ) -> None:
     path = tmp_path / name
-    path.write_text(source)
+    path.write_text(source.replace("TAGGED", TAGGED))
     with pytest.raises(BadInput) as refused:
         prd.load(path)
     assert "`ralph plan FILE` makes a plan" in str(refused.value)
