@@ -229,7 +229,7 @@ def test_what_a_task_may_change_is_no_longer_said_to_be_put_back(
     task = {"title": "x", "checks": ["true"], "allow": allow.split()}
     bench.reads(json.dumps({"protect": ["tests/**", "conftest.py"], "tasks": [task]}))
     said = "existing files under these patterns is put back, and does not count"
-    patterns = f"tests/**, conftest.py, .gitattributes{lifted}."
+    patterns = f"tests/**, conftest.py, .gitattributes, .gitmodules{lifted}."
     assert f"{said}: {patterns}" in bench.prompt()
 
 
