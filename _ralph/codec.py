@@ -6,7 +6,6 @@ from __future__ import annotations
 import enum
 import functools
 import json
-from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -35,27 +34,31 @@ def dumped(value: object) -> bytes:
 def from_json(kind: type[Kind], value: object) -> Kind:
     """The dataclass `kind` of a JSON object. Unknown fields are ignored, and null is as
     if the field were missing. ValueError names the field that is wrong."""
-    readers, _, needed = _fields(kind)  # type: ignore[arg-type]  # a class can be hashed
+    hints = _hints(kind)  # type: ignore[arg-type]  # a class can be hashed
     given: Json = {}
     for name, part in _exactly(dict, value).items():
-        if name in readers and part is not None:
+        if name in hints and part is not None:
             try:
-                given[name] = readers[name](part)
+                given[name] = _read(hints[name], part)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
-    if missing := needed - given.keys():
-        raise ValueError(f"no {min(missing)}")
-    return kind(**given)
+    try:
+        return kind(**given)
+    except TypeError as error:  # it names the fields that are missing
+        raise ValueError(str(error).partition("() ")[2]) from None
 
 
 def to_json(value: Any) -> Any:
     """A value as JSON for `from_json`. Numbers are capped: some come from agents."""
     if is_dataclass(value):
         found = {}
-        for name, default in _fields(value.__class__)[1].items():
-            part = getattr(value, name)
+        for field in fields(value):
+            default = field.default
+            if field.default_factory is not MISSING:
+                default = field.default_factory()
+            part = getattr(value, field.name)
             if part != default:
-                found[name] = to_json(part)
+                found[field.name] = to_json(part)
         return found
     if isinstance(value, list):
         return [to_json(entry) for entry in value]
@@ -67,49 +70,35 @@ def to_json(value: Any) -> Any:
 
 
 @functools.cache
-def _fields(kind: Any) -> tuple[dict[str, Callable[[Any], Any]], Json, set[str]]:
-    """A reader and the default for each field; the names of those that are required."""
+def _hints(kind: Any) -> Json:
+    """The types of the fields of a dataclass, by their names."""
     hints = get_type_hints(kind)
-    readers, defaults = {}, {}
-    for field in fields(kind):
-        readers[field.name] = _reader(hints[field.name])
-        defaults[field.name] = field.default
-        if field.default_factory is not MISSING:
-            defaults[field.name] = field.default_factory()
-    needed = {name for name, default in defaults.items() if default is MISSING}
-    return readers, defaults, needed
+    return {field.name: hints[field.name] for field in fields(kind)}
 
 
-def _reader(hint: Any) -> Callable[[Any], Any]:
-    """Makes a value of this type from its JSON; ValueError for any other."""
+def _read(hint: Any, value: Any) -> Any:
+    """A value of this type from its JSON; ValueError for any other."""
     kinds = get_args(hint)
     if type(None) in kinds:
-        return _reader(kinds[0])
+        hint, kinds = kinds[0], ()
     if get_origin(hint) is list:
-        entry = _reader(kinds[0])
-        return lambda value: [entry(part) for part in _exactly(list, value)]
+        return [_read(kinds[0], part) for part in _exactly(list, value)]
     if get_origin(hint) is dict:
-        entry = _reader(kinds[1])
-        return lambda value: {
-            key: entry(part)
-            for key, part in _exactly(dict, value).items()
-            if part is not None
-        }
-    if isinstance(hint, type) and is_dataclass(hint):
-        return functools.partial(from_json, hint)
+        members = _exactly(dict, value).items()
+        return {key: _read(kinds[1], part) for key, part in members if part is not None}
+    if is_dataclass(hint):
+        return from_json(hint, value)  # type: ignore[arg-type]
     if issubclass(hint, (enum.Enum, Path)):
-        return lambda value: hint(_exactly(str, value))
-    return functools.partial(_number if hint in (int, float) else _exactly, hint)
+        return hint(_exactly(str, value))
+    if hint in (int, float):
+        least = -MOST if hint is int else 0  # an exit status can be below zero
+        if type(value) not in (hint, int) or not least <= value <= MOST:
+            raise ValueError(f"expected a number from {least} to {MOST}")
+        return value
+    return _exactly(hint, value)
 
 
 def _exactly(kind: type[Kind], value: object) -> Kind:
     if not isinstance(value, kind):
         raise ValueError(f"expected {kind.__name__}, found {type(value).__name__}")
-    return value
-
-
-def _number(kind: Any, value: Any) -> Any:
-    least = -MOST if kind is int else 0  # an exit status can be below zero
-    if type(value) not in (kind, int) or not least <= value <= MOST:
-        raise ValueError(f"expected a number from {least} to {MOST}")
     return value

@@ -315,11 +315,11 @@ def test_what_a_line_says(more: str, wanted: Record) -> None:
 
 # What a line has (`...`: a verdict, and this), and why it is damaged.
 DAMAGED = f"""
-"event": "verdict", "iteration": 3, "verdict": "failed" -> no task
-"event": "verdict", "task": "T1", "verdict": "failed" -> no iteration
-"event": "verdict", "task": "T1", "iteration": 3, "verdict": null -> no verdict
-"event": "start", "task": "T1" -> no iteration
-"event": "retry" -> no task
+"event": "verdict", "iteration": 3, "verdict": "failed" -> missing 1 required keyword-only argument: 'task'
+"event": "verdict", "task": "T1", "verdict": "failed" -> missing 1 required keyword-only argument: 'iteration'
+"event": "verdict", "task": "T1", "iteration": 3, "verdict": null -> missing 1 required keyword-only argument: 'verdict'
+"event": "start", "task": "T1" -> missing 1 required keyword-only argument: 'iteration'
+"event": "retry" -> missing 1 required keyword-only argument: 'task'
 ... "reason": 5 -> reason: expected str, found int
 ... "left": ["x"] -> left: expected str, found list
 ... "weak": 1 -> weak: expected bool, found int
