@@ -28,6 +28,7 @@ class Verdict(enum.StrEnum):
     SET_ASIDE = "set-aside"
 
 
+NO_LIMIT = float("inf")
 COUNTED = frozenset({Verdict.FAILED, Verdict.NO_OP, Verdict.TIMED_OUT})
 """The verdicts that use up one of a task's attempts."""
 
@@ -75,9 +76,9 @@ def task_key(task_id: object, title: object) -> str:
 class TaskLimits(NamedTuple):
     """What all attempts at one task may take together, until it is retried."""
 
-    usd: float = float("inf")
-    minutes: float = float("inf")  # of agents, checks and the judge
-    attempts: float = float("inf")
+    usd: float = NO_LIMIT
+    minutes: float = NO_LIMIT  # of agents, checks and the judge
+    attempts: float = NO_LIMIT
 
 
 _NO_LIMITS = TaskLimits()
@@ -92,7 +93,7 @@ class Task:
     index: int
     raw: Json
     criteria: tuple[str, ...] = ()
-    priority: float = float("inf")
+    priority: float = NO_LIMIT  # last
     depends_on: tuple[str, ...] = ()
     passed: bool = False
     blocked: str | None = None
@@ -331,27 +332,19 @@ def spent_on(
 
 
 class Share(NamedTuple):
-    """What an attempt may spend of the limits, in dollars, tokens and seconds; None and
-    infinity without a limit."""
+    """What an attempt may spend of the limits, in dollars, tokens and seconds."""
 
-    usd: float | None = None
-    tokens: int | None = None
-    seconds: float = float("inf")
+    usd: float = NO_LIMIT
+    tokens: float = NO_LIMIT
+    seconds: float = NO_LIMIT
 
     def without(self, spent: Spent) -> Share:
-        """What is left of it."""
-        usd, tokens = self.usd, self.tokens
-        if usd is not None:
-            usd = max(usd - spent.usd, 0.01)
-        if tokens is not None:
-            tokens = max(tokens - spent.tokens.total, 1)
-        return Share(usd, tokens, max(self.seconds - spent.seconds, 1.0))
-
-    def within(self, other: Share) -> Share:
-        """The smaller of both, in dollars and in seconds."""
-        named = [usd for usd in (self.usd, other.usd) if usd is not None]
-        usd = min(named, default=None)
-        return self._replace(usd=usd, seconds=min(self.seconds, other.seconds))
+        """What is left of it: never nothing, which would be no share."""
+        return Share(
+            max(self.usd - spent.usd, 0.01),
+            max(self.tokens - spent.tokens.total, 1),
+            max(self.seconds - spent.seconds, 1.0),
+        )
 
 
 @dataclass(kw_only=True)

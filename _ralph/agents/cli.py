@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 
 from _ralph.agents.turn import Turn
-from _ralph.model import Json
+from _ralph.model import NO_LIMIT, Json
 
 
 def words(command: str) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ class Agent:
         self,
         prompt_file: Path,
         log: Path,
-        usd_left: float | None = None,
+        usd_left: float = NO_LIMIT,
         trusted: Sequence[Path] = (),
     ) -> list[str]:
         """The command to run. `usd_left` is in dollars, for an agent with a limit of
@@ -133,7 +133,7 @@ class Agent:
             "{prompt_file}": [str(prompt_file)],
             "{log}": [str(log)],
         }
-        if usd_left is not None:
+        if usd_left < NO_LIMIT:
             usd = f"{usd_left:.2f}"
             filled["{budget}"] = [w.replace("{usd}", usd) for w in self.cli.budget]
         if trusted and self.cli.trust:

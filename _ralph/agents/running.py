@@ -11,7 +11,7 @@ from pathlib import Path
 from _ralph import files, text
 from _ralph.agents.cli import Agent
 from _ralph.agents.stream import Stream, replay
-from _ralph.model import AgentResult, Outcome
+from _ralph.model import NO_LIMIT, AgentResult, Outcome
 from _ralph.process.prefix import Wrap
 from _ralph.process.process import (
     Command,
@@ -50,8 +50,8 @@ class Assignment:
     log: Callable[[str], Path]
     timeout: float
     idle: float
-    usd_left: float | None = None
-    tokens_left: int | None = None
+    usd_left: float = NO_LIMIT
+    tokens_left: float = NO_LIMIT
     dearest: float = 0.0
     trusted: Sequence[Path] = ()
     wrap: Wrap = lambda argv, _: [*argv]

@@ -12,7 +12,7 @@ from pathlib import Path
 from _ralph import files, text
 from _ralph.agents.cli import Cli
 from _ralph.agents.turn import Turn
-from _ralph.model import Json, Outcome
+from _ralph.model import NO_LIMIT, Json, Outcome
 
 LAST_WORD, BACKGROUND = 60.0, 660.0
 """Seconds of silence in which an agent must exit after its final result; and with a
@@ -30,8 +30,8 @@ class Stream:
     more than `usd_left` or `tokens_left` is used."""
 
     cli: Cli
-    usd_left: float | None = None
-    tokens_left: int | None = None
+    usd_left: float = NO_LIMIT
+    tokens_left: float = NO_LIMIT
     turn: Turn = field(default_factory=Turn)
     listen: Callable[[str, str], None] | None = None  # gets words and tools
     raw: Callable[[str], None] | None = None  # gets every line
@@ -116,9 +116,9 @@ class Stream:
 
     def _spent(self) -> str:
         """The limit that is used up, if any."""
-        if self.usd_left is not None and (self.turn.usd or 0) > self.usd_left:
+        if (self.turn.usd or 0) > self.usd_left:
             return "dollars"
-        if self.tokens_left is not None and self.turn.used.total > self.tokens_left:
+        if self.turn.used.total > self.tokens_left:
             return "tokens"
         return ""
 
@@ -145,7 +145,7 @@ class Stream:
         done = outcome is Outcome.DONE or any(told.values())
         for unit, limit in limits.items():
             nothing = self.turn.final is not None and done and not told[unit]
-            if limit is not None and (nothing or unit in self.turn.untold):
+            if limit < NO_LIMIT and (nothing or unit in self.turn.untold):
                 return unit
         return ""
 

@@ -179,7 +179,7 @@ def begin(loop: Loop, task: Task) -> Begun | None:
             iteration=loop.history.iteration + 1,
             id=f"{uuid.uuid4().hex}{id_of_task(loop, now)}",
             worker=loop.number,
-            share=share.within(share_of(now, history)),
+            share=share_of(now, history, share),
             base=tip,
         )
         loop.write(

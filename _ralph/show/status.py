@@ -7,7 +7,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -176,7 +175,7 @@ def _sentences(status: Status, usage: Usage) -> Iterator[str]:
     if history.stopped and history.stopped.stop == "red-checks" and history.recheck:
         yield from _end_of(history.recheck.failures.get("", Failure()))
     if not history.run:
-        usage = replace(usage, run={})
+        usage = {**usage, "run": {}}
     if limited := limits_words(usage, "this run"):
         yield limited
     if history.branch:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from _ralph import text
 from _ralph.errors import BadInput, Stop
-from _ralph.model import Json, Share, Spent, Task, Verdict
+from _ralph.model import NO_LIMIT, Json, Share, Spent, Task, Verdict
 from _ralph.state.history import History, TaskHistory, Unavailable
 from _ralph.state.records import AttemptEnded
 
@@ -23,11 +22,10 @@ names no reset."""
 VAIN_WAITS = 3
 JITTER = 3.0
 """Seconds over which plans that wait for the same reset are spread."""
-NONE = float("inf")
+NONE = NO_LIMIT
 
 
-@dataclass
-class Used:
+class Used(NamedTuple):
     """What is used of a limit."""
 
     used: float
@@ -35,12 +33,8 @@ class Used:
     at_least: bool = False  # an attempt was cut off
 
 
-@dataclass
-class Usage:
-    """What is used of each limit that is set, by its unit."""
-
-    run: dict[str, Used] = field(default_factory=dict)
-    plan: dict[str, Used] = field(default_factory=dict)
+Usage = dict[str, dict[str, Used]]
+"""What is used of each limit that is set, by its unit, of `run` and `plan`."""
 
 
 class Limits(NamedTuple):
@@ -100,48 +94,51 @@ def next_time(clock: str, now: float) -> float:
 def spent(limits: Limits, history: History, seconds: float, now: float) -> Stop | None:
     """The limit that is reached, if any; `seconds` is how long the run has taken."""
     run = history.this_run
-    for unit, of_plan in used(limits, history).plan.items():
+    for unit, of_plan in used(limits, history)["plan"].items():
         if of_plan.used >= of_plan.limit:
             what = "dollars" if unit == "usd" else unit
             reason = f"the plan's budget in {what} is spent; to go on, raise budget.{unit} in prd.json"
             return Stop("budget", reason)
-    if run.iterations >= limits.iterations:
-        count = text.count(limits.iterations, "iteration")
-        last = history.last
-        if isinstance(last, AttemptEnded) and last.verdict is Verdict.LIMITED:
-            return Stop("limited", f"limit reached: {count}; then {last.reason}")
-        return Stop("limit", f"limit reached: {count}")
+    word, more = "limit", ""
     reached = {
+        text.count(limits.iterations, "iteration"): run.iterations >= limits.iterations,
         f"{limits.hours:g} hours": seconds >= limits.hours * 3600,
         "the time given with --until": now >= limits.until,
         f"${limits.usd:.2f} for this run (--max-usd)": run.usd >= limits.usd,
         f"{limits.tokens} tokens for this run (--max-tokens)": run.tokens.total
         >= limits.tokens,
     }
+    last = history.last
+    if run.iterations >= limits.iterations and isinstance(last, AttemptEnded):
+        if last.verdict is Verdict.LIMITED:  # to go on at once would hammer it
+            word, more = "limited", f"; then {last.reason}"
     for what, over in reached.items():
         if over:
-            return Stop("limit", f"limit reached: {what}")
+            return Stop(word, f"limit reached: {what}{more}")
     allowed = STUCK if run.passed else BLOCKED_AT_ONCE
     if run.blocked_in_a_row >= allowed:
         return Stop("stuck", f"stuck: {text.count(allowed, 'task')} blocked in a row")
     return None
 
 
-def used(limits: Limits, history: History) -> Usage:
-    """What the run and the plan have used of each limit that is set."""
-    run, usage = history.this_run, Usage()
-    if limits.usd < NONE:
-        usage.run["usd"] = Used(run.usd, limits.usd, run.at_least)
-    if limits.tokens < NONE:
-        usage.run["tokens"] = Used(run.tokens.total, limits.tokens)
-    usage.run["iterations"] = Used(run.iterations, limits.iterations)
-    usage.run["seconds"] = Used(round(run.seconds, 1), limits.hours * 3600)
-    if limits.budget_usd < NONE:
-        spent = Used(history.usd, limits.budget_usd, history.at_least)
-        usage.plan["usd"] = spent
-    if limits.budget_tokens < NONE:
-        usage.plan["tokens"] = Used(history.tokens.total, limits.budget_tokens)
-    return usage
+def used(limits: Limits, history: History, since: float = 0.0) -> Usage:
+    """What the run and the plan have used of each limit that is set; `since` are the
+    seconds that a run at work has taken since its last record."""
+    run = history.this_run
+    of_run = {
+        "usd": Used(run.usd, limits.usd, run.at_least),
+        "tokens": Used(run.tokens.total, limits.tokens),
+        "iterations": Used(run.iterations, limits.iterations),
+        "seconds": Used(round(run.seconds + since, 1), limits.hours * 3600),
+    }
+    of_plan = {
+        "usd": Used(history.usd, limits.budget_usd, history.at_least),
+        "tokens": Used(history.tokens.total, limits.budget_tokens),
+    }
+    found: Usage = {}
+    for whose, units in {"run": of_run, "plan": of_plan}.items():
+        found[whose] = {unit: of for unit, of in units.items() if of.limit < NONE}
+    return found
 
 
 def share(
@@ -151,24 +148,24 @@ def share(
     all shares together are never more than what is left. None if nothing is left beside
     them."""
     run, largest = history.this_run, history.largest
-    usd: float | None = None
-    tokens = None
-    if limits.in_dollars:
-        left = min(limits.usd - run.usd, limits.budget_usd - history.usd)
-        shares = [other.usd or 0.0 for other in given]
-        usd = _part(left, shares, largest.usd, jobs)
-        if usd is None:
-            return None
-        usd = max(usd, 0.01)
-    if limits.in_tokens:
-        left = limits.tokens - run.tokens.total
-        left = min(left, limits.budget_tokens - history.tokens.total)
-        shares = [other.tokens or 0 for other in given]
-        part = _part(left, shares, largest.tokens.total, jobs)
-        if part is None:
-            return None
-        tokens = max(int(part), 1)
-    return Share(usd, tokens)
+    usd = _part(
+        min(limits.usd - run.usd, limits.budget_usd - history.usd),
+        [other.usd for other in given],
+        largest.usd,
+        jobs,
+    )
+    tokens = _part(
+        min(
+            limits.tokens - run.tokens.total,
+            limits.budget_tokens - history.tokens.total,
+        ),
+        [other.tokens for other in given],
+        largest.tokens.total,
+        jobs,
+    )
+    if usd is None or tokens is None:
+        return None
+    return Share(usd, tokens).without(Spent())
 
 
 def _part(
@@ -177,6 +174,8 @@ def _part(
     """A part of what is `left`, divided by the jobs, but by no more than it can pay for
     if each takes as much as the largest attempt so far; one works alone while that is
     not known. None if nothing is left beside those that are `given`."""
+    if left == NONE:
+        return NONE
     parts = 1
     if largest:
         parts = max(min(jobs, int(left / largest)), 1)
@@ -192,13 +191,10 @@ def attempts_at(limits: Limits, task: Task) -> int:
     return int(min(limits.attempts, task.limits.attempts))
 
 
-def share_of(task: Task, known: TaskHistory) -> Share:
-    """What is left of a task's own limits."""
-    usd = None
-    if task.limits.usd < NONE:
-        usd = max(task.limits.usd - known.since.usd, 0.01)
-    seconds = task.limits.minutes * 60 - known.since.seconds
-    return Share(usd, seconds=max(seconds, 1.0))
+def share_of(task: Task, known: TaskHistory, share: Share) -> Share:
+    """What an attempt may spend that has this `share`, and keeps its task's limits."""
+    own = Share(task.limits.usd, seconds=task.limits.minutes * 60).without(known.since)
+    return share._replace(usd=min(share.usd, own.usd), seconds=own.seconds)
 
 
 def spent_by(task: Task, taken: Spent) -> str:

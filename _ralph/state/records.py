@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from _ralph import codec
 from _ralph.errors import BadInput, Stop
-from _ralph.model import Json, Judgement, Spent, Verdict, Work, task_key
+from _ralph.model import NO_LIMIT, Json, Judgement, Spent, Verdict, Work, task_key
 
 VERSION = 2
 KINDS: dict[str, type[Record]] = {}
@@ -68,8 +68,8 @@ class AttemptBegan(OfTask, event="start"):
     command: str = ""  # the agent, as a person named it
     worker: int = 0  # the number of its loop, if it is not the first
     base: str = ""  # the commit that it begins at
-    share_usd: float | None = None  # what it may spend
-    share_tokens: int | None = None
+    share_usd: float = NO_LIMIT  # what it may spend
+    share_tokens: float = NO_LIMIT
     lost: bool = False  # its commit is on the branch, and the log lacked it
 
 

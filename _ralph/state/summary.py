@@ -6,7 +6,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,7 +68,8 @@ class TaskFacts(NamedTuple):
         }
 
 
-class Worker(NamedTuple):
+@dataclass
+class Worker:
     """What one loop does now."""
 
     worker: int  # its number, and that of its workspace
@@ -80,7 +81,8 @@ class Worker(NamedTuple):
     workspace: str
 
 
-class Running(NamedTuple):
+@dataclass
+class Running:
     """The loop at work on a plan."""
 
     pid: int
@@ -88,10 +90,6 @@ class Running(NamedTuple):
     stopping: bool  # `ralph stop` was called
     rechecking: bool  # all checks run once more in a fresh checkout
     workers: list[Worker]
-
-    def as_object(self) -> Json:
-        workers = [worker._asdict() for worker in self.workers]
-        return {**self._asdict(), "workers": workers}
 
 
 class Summary(NamedTuple):
@@ -116,6 +114,9 @@ class Summary(NamedTuple):
         """What `status --json` and `run --json` print, and part of what `--notify`
         gets; docs/status.md has its fields."""
         last = self.last
+        used: Json = {}
+        for whose, units in self.usage.items():
+            used[whose] = {unit: of._asdict() for unit, of in units.items()}
         return {
             "stop": last and last.stop,
             "exit": last and last.exit,
@@ -125,8 +126,8 @@ class Summary(NamedTuple):
             "iterations": self.iterations,
             **_took(self.spent, self.seconds),
             "tasks": [facts.as_object() for facts in self.tasks],
-            "limits": asdict(self.usage),
-            "running": self.running and self.running.as_object(),
+            "limits": used,
+            "running": self.running and asdict(self.running),
             "final_check_due": self.final_check_due,
             "branch": self.branch or None,
             "next": self.next or None,
@@ -148,23 +149,23 @@ def summarize(
     if seconds is not None:
         counted = history.this_run
         iterations = history.this_run.iterations
-    last = history.stopped
     tasks: list[TaskFacts] = []
-    usage = limits.Usage()
+    usage: limits.Usage = {"run": {}, "plan": {}}
     final_check_due = False
     ready: list[Task] = []
     if plan:
         tasks = task_facts(plan, history)
-        usage = _usage(plan, history, running)
-        final_check_due = bool(
-            history.unchecked and plan.every_check and not history.run
-        )
+        since = 0.0
+        if running and history.run and history.last:
+            since = max(time.time() - history.last.time, 0.0)
+        allowed = limits.resolve(plan.settings, history.limits)
+        usage = limits.used(allowed, history, since)
+        is_due = history.unchecked and plan.every_check and not history.run
+        final_check_due = bool(is_due)
         ready = prd.ready_tasks(plan)
-    if stop:
-        last = stopped_by(stop)
     return Summary(
         tasks=tasks,
-        last=last,
+        last=stopped_by(stop) if stop else history.stopped,
         iterations=iterations,
         spent=counted,
         seconds=counted.seconds if seconds is None else seconds,
@@ -240,15 +241,6 @@ def _warnings(task: Task, known: TaskHistory, reason: str, attempts: int) -> lis
     return list(dict.fromkeys(lines))  # a question can be the reason as well
 
 
-def _usage(plan: Plan, history: History, running: Running | None) -> limits.Usage:
-    """What is used of each limit, up to now where a loop runs."""
-    usage = limits.used(limits.resolve(plan.settings, history.limits), history)
-    if running and history.run and history.last:
-        since = max(time.time() - history.last.time, 0.0)
-        usage.run["seconds"].used += round(since, 1)
-    return usage
-
-
 def news(event: str, project: str, task: str, reason: str, so_far: Summary) -> Json:
     """The object that `--notify` gets: what happened, to which task if it is about one,
     and the summary `so_far`; `text` is all of it in one line."""
@@ -292,7 +284,7 @@ def limits_words(usage: limits.Usage, run: str) -> str:
     50 iterations, 1 h 10 min of 12 h 0 min; the plan: $40.10 of $100.00`; `run` is how
     the run is called."""
     phrases = []
-    for whose, units in ((run, usage.run), ("the plan", usage.plan)):
+    for whose, units in ((run, usage["run"]), ("the plan", usage["plan"])):
         parts = [_used_words(unit, used) for unit, used in units.items()]
         if parts:
             phrases.append(f"{whose}: {', '.join(parts)}")

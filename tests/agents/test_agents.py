@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
@@ -352,14 +353,14 @@ AIDER = """aider --message-file /run/prompt.md --yes-always --no-auto-commits --
 
 
 @pytest.mark.parametrize(("command", "permissions", "left", "wanted"), [
-    ("claude", "full", None, f"{STREAM} --dangerously-skip-permissions"),
-    ("claude", "edit", None, f"{STREAM} --permission-mode acceptEdits --settings '{SANDBOX}'"),
+    ("claude", "full", math.inf, f"{STREAM} --dangerously-skip-permissions"),
+    ("claude", "edit", math.inf, f"{STREAM} --permission-mode acceptEdits --settings '{SANDBOX}'"),
     ("claude --x 'two words'", "read", 0.01, f"{STREAM} --permission-mode plan --max-budget-usd 0.01 --x 'two words'"),
     ("aider", "edit", 5.0, AIDER),
     ("my-tool 'a b' {args} {permissions}", "edit", 1.0, "my-tool 'a b' {args} {permissions}"),
 ])  # fmt: skip
 def test_the_command_that_is_run(
-    command: str, permissions: str, left: float | None, wanted: str
+    command: str, permissions: str, left: float, wanted: str
 ) -> None:
     agent = find_agent(command, BUILTIN, permissions)
     assert agent.argv(PROMPT, LOG, left) == shlex.split(wanted)

@@ -81,14 +81,14 @@ def test_resolve(said: str, wanted: str) -> None:
 # The task's limits, and what was taken; its attempts, what is left of dollars and of
 # seconds, and whether it is spent.
 OF_A_TASK = """
-- / usd=9 seconds=1e6 -> 3, None, inf,
-attempts=2 / - -> 2, None, inf,
-attempts=9 / - -> 3, None, inf,
+- / usd=9 seconds=1e6 -> 3, inf, inf,
+attempts=2 / - -> 2, inf, inf,
+attempts=9 / - -> 3, inf, inf,
 usd=2 / usd=0.5 -> 3, 1.5, inf,
 usd=2 / usd=2 -> 3, 0.01, inf, its limit of $2.00 is spent
-minutes=90 / seconds=5399.9 -> 3, None, 1.0,
-minutes=90 / seconds=5400 -> 3, None, 1.0, its limit of 90 minutes is used up
-minutes=0.5 / seconds=10 -> 3, None, 20.0,
+minutes=90 / seconds=5399.9 -> 3, inf, 1.0,
+minutes=90 / seconds=5400 -> 3, inf, 1.0, its limit of 90 minutes is used up
+minutes=0.5 / seconds=10 -> 3, inf, 20.0,
 usd=1 minutes=1 / usd=3 seconds=99 -> 3, 0.01, 1.0, its limit of $1.00 is spent
 """
 
@@ -97,7 +97,7 @@ usd=1 minutes=1 / usd=3 seconds=99 -> 3, 0.01, 1.0, its limit of $1.00 is spent
 def test_limits_of_a_task(said: str, wanted: str) -> None:
     own, taken = map(fields, said.split(" / "))
     task, since = Task("T1", "x", 0, {}, limits=TaskLimits(**own)), Spent(**taken)
-    left = share_of(task, TaskHistory(since=since))
+    left = share_of(task, TaskHistory(since=since), Share())
     found = f"{attempts_at(Limits(), task)}, {left.usd}, {left.seconds}"
     assert f"{found}, {spent_by(task, since)}".rstrip() == wanted
 
