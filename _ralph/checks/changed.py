@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from _ralph.files import table
 from _ralph.git import patterns
@@ -16,36 +16,25 @@ _TOOLS = ("pytest", "ruff", "mypy", "tox")
 
 
 def changed_tests(
-    git: Git, tip: str, commit: str, changed: Sequence[str], commands: Iterable[str]
+    git: Git, tip: str, commit: str, commands: Iterable[str]
 ) -> list[str]:
-    """Of the files `changed` from `tip` to `commit`: the tests that were there and were
-    changed or removed; and what decides what the check `commands` do, such as the
-    scripts in package.json, if that changed or is new."""
-    deciding = _deciding(changed, " ".join(commands))
-    if not (patterns.uncovered_tests([], changed) or deciding):
-        return []
-    words = ("diff-tree", "-r", "-z", "--name-status", "--no-renames", tip, commit)
-    listed = git.names(*words)
-    there = []
-    for status, name in zip(listed[::2], listed[1::2], strict=True):
-        if status != "A":
-            there.append(name)
+    """The files that differ between `tip` and `commit`: tests that were there; and what
+    decides what the check `commands` do, such as the scripts in package.json."""
+    difference = git.difference(tip, commit)
+    there = [name for name, (before, _) in difference.items() if before.exists]
     found = patterns.uncovered_tests([], there)
-    for name in deciding:
-        before = git.maybe("cat-file", "blob", f"{tip}:{name}") or ""
-        after = git.maybe("cat-file", "blob", f"{commit}:{name}") or ""
-        if _deciding_part(name, before) != _deciding_part(name, after):
-            found.append(name)
-    return found
-
-
-def _deciding(names: Iterable[str], commands: str) -> list[str]:
-    """Those of `names` that decide what one of these commands does."""
     known = []
     for pattern, tools in table("detect.json")["decides"].items():
-        if re.search(rf"\b({tools})\b", commands):
+        if re.search(rf"\b({tools})\b", " ".join(commands)):
             known.append(pattern)
-    return sorted(patterns.matching(known, names))
+    for name in sorted(patterns.matching(known, difference)):
+        parts = []
+        for at in (tip, commit):
+            content = git.maybe("cat-file", "blob", f"{at}:{name}") or ""
+            parts.append(_deciding_part(name, content))
+        if parts[0] != parts[1]:
+            found.append(name)
+    return found
 
 
 def _deciding_part(name: str, content: str) -> object:

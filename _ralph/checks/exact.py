@@ -68,9 +68,6 @@ def _untracked(
     """The entries below `root` that git does not track, by their names, folders before
     what is in them; what stands in the place of a tracked file is one of them."""
     folders = _folders_of(tracked)
-    for folder in [*folders]:
-        while folder := folder.rpartition("/")[0]:
-            folders.add(folder)
     waiting = [""]
     while waiting:
         inside = waiting.pop()
@@ -94,7 +91,12 @@ def _untracked(
 
 
 def _folders_of(tracked: set[str]) -> set[str]:
-    return {name.rpartition("/")[0] for name in tracked}
+    """The folders that hold tracked files, at any depth."""
+    folders = {""}
+    for name in tracked:
+        while name := name.rpartition("/")[0]:
+            folders.add(name)
+    return folders
 
 
 def _is_cache(name: str, beside: set[str]) -> bool:

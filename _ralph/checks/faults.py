@@ -71,7 +71,6 @@ class Fault:
 
     name: str
     sentence: str
-    is_program: bool = False
 
     def is_named_in(self, words: str) -> bool:
         """Whether these words name it, as those of a task do that is to make it."""
@@ -91,7 +90,7 @@ def find(output: str, home: Git, place: Path) -> Fault | None:
         program = _named(_PROGRAM, line)
         if program:
             said = f"{program} is not found there: install it, or let `setup` do it"
-            return Fault(program, said, is_program=True)
+            return Fault(program, said)
         name = (_named(_MODULE, line) or _named(_FILE, line)).removeprefix(f"{place}/")
         for path in _meant(name, home.root):
             if _only_home_has(path, home, place):

@@ -45,10 +45,10 @@ def require_agent(settings: Settings, places: Places, agent: Agent) -> list[str]
                 f"report {unit}; use --max-hours or --max-iterations, or an agent that "
                 f"reports them"
             )
-    if not (limited and agent.cli.reports_late):
-        return []
-    late = f"{agent.name} reports usage only when it exits"
-    return [f"{late}, so an attempt can exceed the limit"]
+    if limited and agent.cli.reports_late:
+        late = f"{agent.name} reports usage only when it exits"
+        return [f"{late}, so an attempt can exceed the limit"]
+    return []
 
 
 def who_pays(allowed: Limits, agent: Agent) -> Findings:
@@ -121,7 +121,7 @@ def require_git(git: Git) -> None:
 
 
 def unseen(places: Places, agents: Agents) -> list[str]:
-    """A warning of uncommitted files, which the agent will not see, and of those that a
+    """A warning of uncommitted files, which the agent will not see, and of one that a
     check names."""
     git = places.home
     own = {*places.state(), ".gitignore", ".worktreeinclude"}
@@ -131,10 +131,10 @@ def unseen(places: Places, agents: Agents) -> list[str]:
     if not names:
         return []
     said = f"not committed, so the agent will not see them: {text.few(names)}"
-    commands = " ".join(check.command for check in places.settings.plan.every_check)
+    checks = places.settings.plan.every_check
+    words = re.findall(r"[\w.-]+", " ".join(check.command for check in checks))
     for name in names:
-        base = re.escape(os.path.basename(name))
-        if re.search(rf"(?<![\w.-]){base}(?![\w-])", commands):
+        if os.path.basename(name) in words:
             return [f"{said}; a check names {name}: commit it"]
     return [said]
 

@@ -95,8 +95,12 @@ class Results:
 
     def recalled(self, commit: str, checks: Iterable[Check]) -> list[CheckResult]:
         """What those of `checks` said of `commit` that have run on it, in order."""
-        found = [self.newest(commit, check.command) for check in checks]
-        return [replace(one, seconds=0.0, recalled=True) for one in found if one]
+        found = []
+        for check in checks:
+            known = self.newest(commit, check.command)
+            if known:
+                found.append(replace(known, seconds=0.0, recalled=True))
+        return found
 
     def add(self, commit: str, results: Iterable[CheckResult]) -> None:
         """Remember what checks said of `commit`."""

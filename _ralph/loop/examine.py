@@ -96,9 +96,7 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
     notices = remove_strays(loop.paths.places)
     if candidate.changes_tree:
         commands = [check.command for check in program]
-        tests = changed_tests(
-            loop.git, candidate.tip, candidate.commit, worked.changed, commands
-        )
+        tests = changed_tests(loop.git, candidate.tip, candidate.commit, commands)
     can_pass = candidate.changes_tree or kept_away(result) is None
     # what follows a path of this machine would be green here alone
     if can_pass and not worked.naming:

@@ -185,9 +185,6 @@ class Opening:
         if self.was_green:
             raise TryLater(f"{why}; {WAS_GREEN}")
         yield "way", guard.WAYS_ON
-        lacking = [one.fault for one in self.guards if one.fault]
-        if len(lacking) == len(self.guards) and all(one.is_program for one in lacking):
-            raise BadInput(why)
         raise Stop("red-checks", why)
 
     def messages(self) -> Findings:

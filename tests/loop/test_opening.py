@@ -73,7 +73,7 @@ VAIN: dict[str, tuple[int, Night]] = {
     "red checks": (4, Night(["echo boom; exit 3", "false"], "no check is green before the work: echo boom; exit 3: failed with exit 3")),
     "a suite of which no test passes": (4, Night([junit("a-", "b-")], "2 failed: suite > a, suite > b")),
     "a suite that reports nothing, here and before": (4, Night([{"run": "false", "results": "junit"}], "no check is green before the work")),
-    "a check that cannot start": (2, Night(["no-such-tool --x"], "no-such-tool is not found there")),
+    "a check that cannot start": (4, Night(["no-such-tool --x"], "no-such-tool is not found there")),
     "a file that only home has": (4, Night([NEEDS], "dist/x.js is at home, git ignores it", ignored="dist/x.js")),
     "a hook that refuses whatever is done": (2, Night(["true"], "too: no commits to ralph", hook="echo no commits to ralph; exit 1")),
     "a prefix behind which nothing runs": (2, Night(["true"], "the prefix 'false' starts nothing at all", words=["--wrap", "false"])),
