@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Repo, sample
+from _ralph.state import layout, lock
+from tests.conftest import Repo, cases, sample
 
 WORK = "P(f'{task}.txt').write_text('good')"
 
@@ -176,39 +177,33 @@ def test_what_was_red_before_on_the_current_branch_is_named_and_stops_nothing(
 
 # ---------------------------------------------------------------- what is refused
 
-REFUSED: dict[str, tuple[str, str, str]] = {
-    "HEAD is detached": ("git switch -q --detach", "x", "no branch of yours with a commit is checked out; switch to"),
-    "HEAD is unborn": ("git switch -q --orphan new", "x", "no branch of yours with a commit"),
-    "on ralph's own": ("git switch -q ralph/y", "x", "no branch of yours with a commit"),
-    "deleted": ("git branch -qD ralph/x", "x", "there is no branch ralph/x yet"),
-    "no plan here": ("", "", "prd.json; cd to your project, name its plan with --prd, or start one here: ralph init"),
-    "another repository's": ("cp -r . ../b", " --prd ../b/plans/x/prd.json", "is a plan of another repository"),
-    "no repository": ("mv .git ../gone", "x", "there is no git repository here; cd to the working tree that should get the work"),
-}  # fmt: skip
 
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_tried_is_one_clear_line(two: Repo, name: str) -> None:
-    prepare, words, line = REFUSED[name]
+@cases("""
+    prepare                    words                         line
+    git switch -q --detach     x                             no branch of yours with a commit is checked out; switch to
+    git switch -q --orphan n   x                             no branch of yours with a commit
+    git switch -q ralph/y      x                             no branch of yours with a commit
+    git branch -qD ralph/x     x                             there is no branch ralph/x yet
+    -                          -                             prd.json; cd to your project, name its plan with --prd, or start one here: ralph init
+    cp -r . ../b               --prd ../b/plans/x/prd.json   is a plan of another repository
+    mv .git ../gone            x                             there is no git repository here; cd to the working tree that should get the work
+""")
+def test_what_cannot_be_tried_is_one_clear_line(
+    two: Repo, prepare: str, words: str, line: str
+) -> None:
     subprocess.run(["sh", "-ec", prepare], cwd=two.path, env=two.env, check=True)
     before = [*two.path.glob(".git/refs/heads/*")]
-    code, said = land(two, *words.split(" "))
+    code, said = (
+        land(two, *words.split()) if len(words) < 2 else land(two, "", *words.split())
+    )
     assert code == 2 and line in said, said
     assert [*two.path.glob(".git/refs/heads/*")] == before
 
 
-def test_a_plan_with_a_loop_at_work_is_left_alone(repo: Repo) -> None:
-    busy = plan(repo, "z")
-    hangs = "(OUT / 'on').touch()\nwhile not (OUT / 'go').exists(): time.sleep(0.02)\n"
-    process = repo.start(
-        "run", "-q", "--prd", busy, "--agent", repo.agent(hangs + WORK)
-    )
-    repo.wait_for("../on")
-    code, said = land(repo, "z")
+def test_a_plan_with_a_loop_at_work_is_left_alone(two: Repo) -> None:
+    with lock.alone(layout.locate(two.path / "plans/x/prd.json"), "run"):
+        code, said = land(two, "x")
     assert code == 75 and "`ralph run` is at work on this plan" in said
-    repo.write("../go", "")
-    assert process.wait(30) == 0
-    assert land(repo, "z")[0] == 0
 
 
 # ---------------------------------------------------------------- somebody else, and kills

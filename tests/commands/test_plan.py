@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.commands.test_doctor import everything_at_home
-from tests.conftest import ROOT, Repo, sample
+from tests.conftest import ROOT, Repo, cases
 from tests.scripts import ROW, cost
 
 TASKS: list[dict[str, Any]] = [
@@ -110,23 +110,27 @@ def task(**changes: Any) -> dict[str, Any]:
     return {**GOOD, "userStories": [{**TASKS[0], **changes}]}
 
 
-UNUSABLE: dict[str, tuple[object, str]] = {
-    "no object": ("That is my plan.", "no JSON object with a list `userStories`"),
-    "cut off": (json.dumps(GOOD)[:-1], "no JSON object"),
-    "texts": ({**GOOD, "userStories": ["greet"]}, "expected task objects"),
-    "no criteria": (task(acceptanceCriteria=[]), "no acceptanceCriteria"),
-    "no checks": (task(checks=[]), "has no checks"),
-    "no plan": (task(dependsOn=["US-001"]), "circle"),
-    "not the schema's": (task(priority={}), "priority"),
-}
-
-
-@pytest.mark.parametrize("case", sample(UNUSABLE, 3))
+@cases(
+    """
+    answer                                     wrong
+    "That is my plan."                         no JSON object with a list `userStories`
+    "{\"userStories\": ["                      no JSON object
+    {"userStories": ["greet"]}                 expected task objects
+    {"acceptanceCriteria": []}                 no acceptanceCriteria
+    {"checks": []}                             has no checks
+    {"dependsOn": ["US-001"]}                  circle
+    {"priority": {}}                           priority
+    """,
+    3,
+)
 def test_an_answer_that_cannot_be_used_is_told_the_planner_once(
-    repo: Repo, case: str
+    repo: Repo, answer: str, wrong: str
 ) -> None:
-    answer, wrong = UNUSABLE[case]
-    done = plan(repo, says(answer, GOOD))
+    """`answer` is a text, a plan, or what its first task says."""
+    first = json.loads(answer)
+    if isinstance(first, dict) and "userStories" not in first:
+        first = task(**first)
+    done = plan(repo, says(first, GOOD))
     assert done.returncode == 0, done.stderr
     asked = repo.read("../asked")
     assert "What was wrong with your last answer" in asked and wrong in asked
@@ -237,18 +241,16 @@ def test_what_planning_cost_counts_for_the_plan_and_its_budget(repo: Repo) -> No
     assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.25
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        ("--prd ../prd.json", 2, "not in a git repository; cd to your project, or start one: git init"),
-        ("--planner not-here", 5, "not on PATH"),
-    ],
-)  # fmt: skip
+@cases("""
+    words                 code  said
+    --prd ../prd.json     2     not in a git repository; cd to your project, or start one: git init
+    --planner not-here    5     not on PATH
+""")
 def test_what_is_refused_in_one_message(
-    repo: Repo, words: str, code: int, said: str
+    repo: Repo, words: str, code: str, said: str
 ) -> None:
     done = repo.ralph("plan", "a.txt", *words.split())
-    assert done.returncode == code and said in done.stderr, done.stderr
+    assert done.returncode == int(code) and said in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("how", ["ended", "killed"])
@@ -324,19 +326,18 @@ def test_a_red_setup_is_told_the_planner(repo: Repo) -> None:
 
 # ---------------------------------------------------------------- the brief
 
-BAD: dict[str, tuple[bytes | None, str]] = {
-    "10 MB": (b"- [ ] one more\n" * 700_000, "the brief is larger than 256 KB, too much"),
-    "no UTF-8": (b"- \xff", "tasks.md cannot be read: 'utf-8' codec can't decode byte 0xff in position 2"),
-    "blank": (b" \n", "the brief tasks.md is empty"),
-    "missing": (None, "tasks.md cannot be read: [Errno 2] No such file"),
-}  # fmt: skip
 
-
-@pytest.mark.parametrize("case", BAD)
+@cases("""
+    bytes            said
+    b'- x' * 700000  the brief is larger than 256 KB, too much
+    b'\\xff'         tasks.md cannot be read: 'utf-8' codec can't decode byte 0xff in position 0
+    b' '             the brief tasks.md is empty
+    None             tasks.md cannot be read: [Errno 2] No such file
+""")
 def test_a_bad_brief_is_one_sentence_and_nothing_is_written(
-    repo: Repo, case: str
+    repo: Repo, bytes: str, said: str
 ) -> None:
-    data, said = BAD[case]
+    data = eval(bytes)
     if data is not None:
         (repo.path / "tasks.md").write_bytes(data)
     done = repo.ralph("plan", "tasks.md", "--planner", "false")
