@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
-from tests.conftest import Repo
+from tests.conftest import Repo, cases
 from tests.scripts import LIMIT, LOOKS_OFTEN, MAKES, RESULT, once, own, plan, speaker
 
 # ---------------------------------------------------------------- news
@@ -21,14 +19,8 @@ def news(repo: Repo) -> list[dict[str, Any]]:
 
 
 def test_every_event_is_told_with_its_task_its_reason_and_the_sums(repo: Repo) -> None:
-    plan(
-        repo,
-        own("T1"),
-        {"checks": ["false"]},
-        own("T3"),
-        project="Shop",
-        limits={"attempts": 1},
-    )
+    tasks = own("T1"), {"checks": ["false"]}, own("T3")
+    plan(repo, *tasks, project="Shop", limits={"attempts": 1})
     waits = f"if task == 'T3' and {once(repo, 'limited')}:\n    print(overage); print(limit); sys.exit()"
     info = "{'status': 'rejected', 'resetsAt': int(time.time() + 2), 'isUsingOverage': True}"
     over = f"json.dumps({{'type': 'rate_limit_event', 'rate_limit_info': {info}}})"
@@ -36,41 +28,32 @@ def test_every_event_is_told_with_its_task_its_reason_and_the_sums(repo: Repo) -
     say = speaker(repo, f"{names}\n{waits}\n{MAKES}\nprint(result)")
     assert repo.ralph("run", "--agent", say, *TOLD, first=LOOKS_OFTEN).returncode == 4
     told = news(repo)
-    assert [(one["event"], one["task"]) for one in told] == [
-        ("passed", "T1"), ("blocked", "T2"), ("waiting", None), ("passed", "T3"), ("stopped", None),
-    ]  # fmt: skip
+    said = [f"{one['event']} {one['task']} {one['passed']}" for one in told]
+    wanted = "passed T1 1, blocked T2 1, waiting None 1, passed T3 2, stopped None 2"
+    assert ", ".join(said) == wanted
     assert {(one["project"], one["branch"]) for one in told} == {("Shop", "ralph/shop")}
-    assert [(one["passed"], one["stop"]) for one in told] == [
-        (1, None), (1, None), (1, None), (2, None), (2, "blocked"),
-    ]  # fmt: skip
+    assert [one["stop"] for one in told] == [None, None, None, None, "blocked"]
     first, blocked, waiting, _, last = told
-    assert (first["reason"], first["text"]) == (
-        None,
-        "Shop: T1 passed | 1 of 3 passed | $0.25",
-    )
+    assert first["text"] == "Shop: T1 passed | 1 of 3 passed | $0.25"
     assert blocked["reason"].startswith("1 failed attempt") and blocked["usd"] == 0.5
     assert waiting["reason"].startswith("waiting for the provider until ")
-    assert last["text"].startswith(
-        f"Shop: stopped: {last['reason']} | 2 of 3 passed | $"
-    )
+    stopped = f"Shop: stopped: {last['reason']} | 2 of 3 passed | $"
+    assert last["text"].startswith(stopped)
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("sleep 60", "--notify ended with exit -15: no output"),
-        ("echo no network >&2; exit 6", "--notify ended with exit 6: no network"),
-        ("kill -9 $$", "--notify ended with exit -9: no output"),
-    ],
-)
+@cases("""
+command                     said
+sleep 60                    --notify ended with exit -15: no output
+echo no network >&2; exit 6  --notify ended with exit 6: no network
+kill -9 $$                  --notify ended with exit -9: no output
+""")
 def test_a_notify_command_that_fails_costs_one_sentence(
     repo: Repo, command: str, said: str
 ) -> None:
     soon = "from _ralph.loop import loop; loop._NOTIFY_TIMEOUT = 1.0"
     repo.plan({"checks": ["false"]}, own("T2"), limits={"attempts": 1})
-    done = repo.ralph(
-        "run", "--agent", repo.agent(MAKES), "--notify", command, first=soon
-    )
+    words = ("--agent", repo.agent(MAKES), "--notify", command)
+    done = repo.ralph("run", *words, first=soon)
     assert (done.returncode, repo.passed()) == (4, ["T2"]), done.stderr
     assert done.stdout.count(f"! {said}") == done.stdout.count("--notify ") == 3
     assert not repo.alive()
@@ -86,8 +69,7 @@ def test_the_first_line_says_what_is_to_come_and_every_stop_how_to_go_on(
     agent = repo.agent("P(f'{task}.txt').touch()")
     words = ["--max-iterations", "1", "--max-hours", "2", "--agent", agent]
     first, *_, last = repo.ralph("run", *words).stdout.splitlines()
-    assert first[20:] == (
-        f"3 of 3 tasks to do on branch ralph/p | {agent} | this run: 0 of 1 iterations, 0 s of 2 h 0 min"
-    )
+    limits = "this run: 0 of 1 iterations, 0 s of 2 h 0 min"
+    assert first[20:] == f"3 of 3 tasks to do on branch ralph/p | {agent} | {limits}"
     assert last[20:] == "next: ralph run"
     assert repo.ralph("status").stdout.endswith("\nnext: ralph run\n")
