@@ -114,7 +114,6 @@ def task(**changes: Any) -> dict[str, Any]:
     """
     answer                                     wrong
     "That is my plan."                         no JSON object with a list `userStories`
-    "{\"userStories\": ["                      no JSON object
     {"userStories": ["greet"]}                 expected task objects
     {"acceptanceCriteria": []}                 no acceptanceCriteria
     {"checks": []}                             has no checks
