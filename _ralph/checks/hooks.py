@@ -146,7 +146,7 @@ def refused_message(places: Places, room: Room, task: Task, said: str) -> str:
     """Try a message with the hooks that see it, in a room that holds the files to try
     it on. Why they refuse it, in a sentence, or nothing."""
     shown = repr(text.one_line(said, 80))
-    for result in room.said(said, "message", f"the message {shown}: ")[1]:
+    for result in room.said(said, "message")[1]:
         if not result.ok:
             why = text.one_line(text.tail(result.tail, 600), 300)
             return (

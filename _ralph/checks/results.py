@@ -32,8 +32,7 @@ class Known:
     said before its first attempt, by the task's key; and the tree that the room holds
     as the plan's checks left it."""
 
-    run: str  # its id
-    valid: str  # a digest of all that checks see beside a tree
+    valid: str  # a digest of the run, and of all that checks see beside a tree
     said: dict[str, dict[str, list[CheckResult]]] = field(default_factory=dict)
     own: dict[str, Own] = field(default_factory=dict)
     built: str = ""
@@ -48,17 +47,13 @@ class Results:
     known: Known
 
     @classmethod
-    def read(
-        cls, path: Path, run: str, valid: str, tree_of: Callable[[str], str]
-    ) -> Results:
-        """What the file at `path` holds; nothing where it is missing, damaged or of
-        another run; only `own` where it is valid for something else."""
-        found = codec.load(Known, path)
-        if found is None or found.run != run:
-            found = Known(run, valid)
-        elif found.valid != valid:
-            found = Known(run, valid, own=found.own)
-        return cls(path, tree_of, found)
+    def read(cls, path: Path, valid: str, tree_of: Callable[[str], str]) -> Results:
+        """What the file at `path` holds; nothing where it is missing, damaged or valid
+        for something else."""
+        known = codec.load(Known, path)
+        if known is None or known.valid != valid:
+            known = Known(valid)
+        return cls(path, tree_of, known)
 
     def save(self) -> None:
         """Replace the file, which no later run reads, so that it need not outlive a

@@ -114,7 +114,7 @@ class Room:
             results.append(self._if_there(result))
         return results
 
-    def hook(self, hook: str, name: str, label: str = "") -> CheckResult | None:
+    def hook(self, hook: str, name: str) -> CheckResult | None:
         """Run a commit hook, as git does; its result, None if there is none."""
         if hook not in self.places.hooks(self.path):
             return None
@@ -127,7 +127,7 @@ class Room:
         frozen = self.places.home.calls.env
         env |= {name: frozen[name] for name in frozen if name[:11] == "GIT_CONFIG_"}
         check = Check(hook, tuple(words), HOOK_TIMEOUT)
-        result = self.places.run(check, self.path, f"{name}-{hook}", label, env)
+        result = self.places.run(check, self.path, f"{name}-{hook}", env=env)
         return self._if_there(result)
 
     def _if_there(self, result: CheckResult) -> CheckResult:
@@ -153,9 +153,7 @@ class Room:
                 shutil.copytree(source, copy, ignore_dangling_symlinks=True)
         return copies.get(hooks, hooks)
 
-    def said(
-        self, message: str, name: str, label: str = ""
-    ) -> tuple[str, list[CheckResult]]:
+    def said(self, message: str, name: str) -> tuple[str, list[CheckResult]]:
         """What the hooks for messages make of one, and their results, up to the first
         that is red."""
         # An earlier check or hook can have spoiled it
@@ -164,7 +162,7 @@ class Room:
         path.write_text(f"{message}\n", encoding="utf-8", errors="replace")
         results: list[CheckResult] = []
         for hook in MESSAGE_HOOKS:
-            result = self.hook(hook, name, label)
+            result = self.hook(hook, name)
             if not result:
                 continue
             left = files.read_regular(path) or b""

@@ -175,7 +175,7 @@ class Loop:
                 self.places, self.plan, self.run_id, self.history.reopened
             )
             path = self.paths.private / RESULTS
-            results = Results.read(path, self.run_id, valid, self.git.tree)
+            results = Results.read(path, valid, self.git.tree)
             try:
                 yield results
             finally:

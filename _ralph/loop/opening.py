@@ -285,7 +285,7 @@ def trial(loop: Loop, plan: Plan) -> Iterator[Opening]:
     before = loop.settings
     loop.use(replace(before, plan=plan))
     path = loop.paths.private / "trial.json"
-    results = Results(path, loop.git.tree, Known(loop.run_id, ""))
+    results = Results(path, loop.git.tree, Known(""))
     tasks = [task for task in plan.tasks if not task.passed]
     try:
         yield Opening(loop, results, loop.branch.beginning(), tasks, waits=True)

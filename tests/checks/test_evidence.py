@@ -24,7 +24,7 @@ class Room:
     `scripted.run` reads, for others + or -."""
 
     def __init__(self, **commits: str) -> None:
-        self.results = Results(Path("unused"), lambda commit: commit, Known("", ""))
+        self.results = Results(Path("unused"), lambda commit: commit, Known(""))
         self.calls: list[str] = []
         self.left: dict[tuple[str, str], list[str]] = {}
         for commit, rows in commits.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.checks.results import MOST_TREES, Own, Results
+from _ralph.checks.results import MOST_TREES, Known, Own, Results
 from _ralph.model import Check, CheckResult
 from tests.checks import scripted
 
@@ -21,7 +21,7 @@ def tree_of(commit: str) -> str:
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
-    return Results.read(tmp_path / "results.json", "run", "valid", tree_of)
+    return Results.read(tmp_path / "results.json", "valid", tree_of)
 
 
 def said(check: Check, ok: bool = True) -> CheckResult:
@@ -49,25 +49,21 @@ def saved(results: Results) -> Results:
 
 
 def test_another_process_reads_what_was_saved(results: Results) -> None:
-    assert Results.read(saved(results).path, "run", "valid", tree_of) == results
+    assert Results.read(saved(results).path, "valid", tree_of) == results
 
 
-def test_nothing_is_known_where_something_else_changed_but_what_own_checks_said_before_the_work(
-    results: Results,
-) -> None:
-    other = Results.read(saved(results).path, "run", "other", tree_of).known
-    assert (other.said, other.built) == ({}, "")
-    assert other.own == results.known.own
-    assert not Results.read(results.path, "next", "valid", tree_of).known.own
+def test_nothing_is_known_where_it_is_for_something_else(results: Results) -> None:
+    path = saved(results).path
+    assert Results.read(path, "other", tree_of).known == Known("other")
 
 
-DAMAGE = [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"run": "run", "valid": "valid", "said": [{}]}', b'{"run": "run", "valid": 1}']  # fmt: skip
+DAMAGE = [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"valid": "valid", "said": [{}]}', b'{"valid": 1}']  # fmt: skip
 
 
 @pytest.mark.parametrize("content", DAMAGE)
 def test_a_damaged_file_is_as_none(results: Results, content: bytes) -> None:
     results.path.write_bytes(content)
-    assert Results.read(results.path, "run", "valid", tree_of) == results
+    assert Results.read(results.path, "valid", tree_of) == results
 
 
 def test_the_trees_that_were_used_last_stay(results: Results) -> None:

@@ -53,7 +53,7 @@ def results(places: Places) -> Results:
     valid = valid_for(places, places.settings.plan, "run", 0)
     places.paths.private.mkdir(parents=True, exist_ok=True)
     path = places.paths.private / "results.json"
-    return Results.read(path, "run", valid, places.home.tree)
+    return Results.read(path, valid, places.home.tree)
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ def books(repo: Repo) -> None:
 def nobody_waits(self: Loop, _ends: float = 0.0) -> Iterator[Results]:
     self.read()
     path = self.paths.private / "nobody-s.json"
-    yield Results(path, self.git.tree, Known(self.run_id, ""))
+    yield Results(path, self.git.tree, Known(""))
 
 
 # name -> what is taken out, what stands there instead, and the test that must fail.
