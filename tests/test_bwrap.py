@@ -150,18 +150,3 @@ def test_a_name_of_objects_that_an_agent_wrote_shows_nothing(boxed: Repo) -> Non
         words = [str(SCRIPT), str(place), "cat", f"{name}/id_rsa"]
         done = subprocess.run(words, env=boxed.env, capture_output=True, text=True)
         assert "No such file" in done.stderr and not done.stdout, done
-
-
-@needs_bwrap
-@pytest.mark.parametrize("name", ["opencode", "pi"])
-def test_an_agent_that_keeps_to_no_folder_runs_behind_it_with_all_permissions(
-    boxed: Repo, name: str
-) -> None:
-    boxed.plan({"checks": ["test -f said.json"]})
-    named = agent(boxed, "P('args').write_text(' '.join(sys.argv[1:]))", name)
-    boxed.program(f"../.local/bin/{name}", f'exec {PYTHON} {named}.py "$@"')
-    refused = boxed.run(named)
-    assert refused[0] == 5 and "use --wrap" in refused[2]
-    boxed.run(named, *WRAP, "--once")
-    args = (boxed.workspace / "args").read_text().split()
-    assert ("--auto" in args) is (name == "opencode")

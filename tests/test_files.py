@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
-import shutil
-import signal
 import stat
 import subprocess
 import sys
@@ -138,19 +135,6 @@ def test_a_failed_write_leaves_the_old_file_whole(
     assert os.listdir(tmp_path) == ["f"]
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace"])
-@pytest.mark.parametrize("write", WRITES)
-def test_a_write_that_is_killed_leaves_the_old_file_whole(
-    tmp_path: Path, call: str, write: str
-) -> None:
-    path = tmp_path / "f"
-    path.write_bytes(b"old")
-    kill = f"os.{call} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-    done = python(f"{kill}files.{write}(path, b'new', *{WRITES[write]})", str(path))
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert path.read_bytes() == b"old"
-
-
 @pytest.mark.parametrize("trap", ["symlink", "directory", "fifo"])
 def test_append_refuses_a_trap(tmp_path: Path, trap: str) -> None:
     path = tmp_path / "f"
@@ -231,16 +215,3 @@ def nest(folder: Path, depth: int, fifo: bool = True) -> None:
 def test_a_folder_of_any_depth_is_removed(repo: Repo) -> None:
     nest(repo.outside / "nested", 1500)
     assert not files.clear(repo.outside / "nested").exists()
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
-def test_a_copy_on_a_full_disk_is_no_missing_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    def fails(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(shutil, "copyfile", fails)
-    full = pytest.raises(OSError, match="No space left")
-    with full if number == errno.ENOSPC else contextlib.nullcontext():
-        assert not files.copy(__file__, f"{tmp_path}/x")

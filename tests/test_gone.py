@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +9,6 @@ from click.testing import CliRunner
 
 import ralph
 from _ralph.commands import options
-from _ralph.state import prd
 from tests.conftest import Repo
 from tests.scripts import MAKES, own
 
@@ -48,12 +45,6 @@ def test_a_key_is_named_and_one_that_confined_agents_is_an_error(
     assert done.returncode == exit, done.stdout
     assert f"prd.json: {said}" in done.stdout + done.stderr
     assert repo.passed() == []
-
-
-def test_a_key_that_is_gone_is_nothing_for_the_agent(tmp_path: Path) -> None:
-    keys = {"notifyOn": ["passed"], "branch": "x", "rules": "mine"}
-    plan = json.dumps({**keys, "tasks": [{"title": "a"}]})
-    assert prd.constraints(prd.read(plan, tmp_path / "prd.json")) == {"rules": "mine"}
 
 
 @pytest.mark.parametrize("words", OPTIONS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import venv
@@ -14,7 +13,6 @@ import pytest
 
 from _ralph import __version__
 from tests.conftest import ROOT, Repo
-from tests.scripts import MAKES, own
 
 
 def listed() -> list[str]:
@@ -141,20 +139,3 @@ def test_a_shell_completes_commands_and_options(repo: Repo) -> None:
 
     assert offered("re") == ["report", "retry"]
     assert "--max-usd" in offered("run", "--max-u")
-
-
-def test_it_runs_as_a_copy_in_a_repository(repo: Repo) -> None:
-    for name in ("ralph.py", "prd.schema.json"):
-        shutil.copy(ROOT / name, repo.path / name)
-    for name in ("_ralph", "templates"):
-        without = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, repo.path / name, ignore=without)
-    repo.commit("ralph itself")
-    repo.plan(own("T1"))
-    env = {**repo.env, "PYTHONPATH": ""}
-    words = ["ralph.py", "run", "--agent", repo.agent(MAKES), "-q"]
-    subprocess.run([sys.executable, *words], cwd=repo.path, env=env, check=True)
-    words = [sys.executable, "-S", "ralph.py", "status"]
-    done = subprocess.run(words, cwd=repo.path, env=env, capture_output=True)
-    begins = b"ralph: No module named 'click'; install what the head of"
-    assert done.returncode == 1 and done.stderr.startswith(begins)

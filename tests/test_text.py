@@ -237,21 +237,6 @@ def test_the_moment_that_a_provider_names(
     )
 
 
-def test_tomorrow_has_23_or_25_hours_where_clocks_change(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
-        time.tzset()
-        for now in ("2027-03-27 23:00", "2027-10-30 23:00", "2027-12-31 23:00"):
-            found = text.moment(
-                "try again at 3:30 AM",
-                time.mktime(time.strptime(now, "%Y-%m-%d %H:%M")),
-            )
-            assert found and time.strftime("%H:%M", time.localtime(found)) == "03:30"
-    time.tzset()
-
-
 def test_secrets_of_the_environment_stay_out_of_notes_and_prompts(repo: Repo) -> None:
     secret, other = "sk-0123456789abcdef", "correct horse battery"
     repo.env |= {

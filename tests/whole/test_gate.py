@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -58,18 +58,17 @@ def surroundings(home: Path) -> dict[str, str]:
     """The environment of this machine with another HOME, and without the programs of
     these tests: the owner's tools are their own."""
     kept = {"NODE_EXTRA_CA_CERTS", "UV_DEFAULT_INDEX", "UV_INDEX"}
-    env = {
-        name: words
-        for name, words in os.environ.items()
-        if name in kept or not OURS.match(name)
-    }
+    env = {"HOME": str(home), "LC_ALL": "C.UTF-8"}
+    for name, words in os.environ.items():
+        if name in kept or not OURS.match(name):
+            env.setdefault(name, words)
     for name, folder in CACHES.items():
         shared = os.environ.get(name) or str(Path.home() / folder)
         if "CACHE" in name.upper() or Path(shared).exists():
             env[name] = shared
     ours = str(Path(sys.executable).parent)
     path = [one for one in env["PATH"].split(os.pathsep) if one != ours]
-    return env | {"PATH": os.pathsep.join(path), "HOME": str(home), "LC_ALL": "C.UTF-8"}
+    return {**env, "PATH": os.pathsep.join(path)}
 
 
 @pytest.fixture
@@ -107,11 +106,8 @@ def must(repo: Repo, script: str, folder: Path | None = None, **env: str) -> str
 @cache
 def runs(tool: str) -> bool:
     """Whether a program is installed here: a launcher without a toolchain is none."""
-    found = shutil.which(tool)
-    return (
-        found is not None
-        and subprocess.run([found, "--version"], capture_output=True).returncode == 0
-    )
+    words = [shutil.which(tool) or "false", "--version"]
+    return subprocess.run(words, capture_output=True).returncode == 0
 
 
 @pytest.fixture(scope="session")
@@ -140,8 +136,6 @@ class Project:
     narrows the check that init proposes to the test of the task, which is there and
     red. `right` is work that makes it green. `wrong` makes it green where the agent
     works and nowhere else: Python that leaves the work in an ignored place, then files.
-    `plants` are files that fail the check, and leave the same work in the same place of
-    wherever that check ran.
     """
 
     tools: tuple[str, ...]
@@ -150,7 +144,6 @@ class Project:
     right: dict[str, str]
     hides: str
     wrong: dict[str, str]
-    plants: dict[str, str]
     hidden: str
     setup: bool = True
     """Whether the checks cannot run before a setup did."""
@@ -197,11 +190,6 @@ def node(repo: Repo) -> None:
     repo.commit("shop")
 
 
-PLANT_JS = """const fs = require("fs");
-fs.mkdirSync("node_modules/taxes", { recursive: true });
-fs.writeFileSync("node_modules/taxes/index.js", %s);
-module.exports = () => 0;
-"""
 NODE = Project(
     tools=("node", "npm"),
     make=node,
@@ -209,7 +197,6 @@ NODE = Project(
     right={"src/tax.js": RIGHT_JS},
     hides=f"P('node_modules/taxes').mkdir(exist_ok=True); P('node_modules/taxes/index.js').write_text({RIGHT_JS!r})",
     wrong={"src/tax.js": 'module.exports = require("taxes");\n'},
-    plants={"src/tax.js": PLANT_JS % json.dumps(RIGHT_JS)},
     hidden="node_modules",
 )
 
@@ -246,9 +233,8 @@ SHOP = {
 
 def pip(repo: Repo) -> None:
     lay(repo, {**SHOP, "pyproject.toml": PYPROJECT.format(tests=EXTRA)})
-    must(
-        repo, "python3 -m venv .venv && .venv/bin/python -m pip install -q -e '.[dev]'"
-    )
+    makes = "python3 -m venv .venv && .venv/bin/python -m pip install -q -e '.[dev]'"
+    must(repo, makes)
     repo.commit("shop")
 
 
@@ -261,15 +247,6 @@ def with_uv(repo: Repo) -> None:
     repo.commit("shop")
 
 
-PLANT_PY = f"""import pathlib
-import sysconfig
-
-pathlib.Path(sysconfig.get_path("purelib"), "taxes.py").write_text({RIGHT_PY!r})
-
-
-def with_tax(net: int) -> float:
-    return 0
-"""
 SITE = f"next(P('.venv/lib').glob('python3*/site-packages')).joinpath('taxes.py').write_text({RIGHT_PY!r})"
 PIP = Project(
     tools=("git",),
@@ -278,20 +255,10 @@ PIP = Project(
     right={"src/shop/tax.py": RIGHT_PY},
     hides=SITE,
     wrong={"src/shop/tax.py": 'from taxes import with_tax\n\n__all__ = ["with_tax"]\n'},
-    plants={"src/shop/tax.py": PLANT_PY},
     hidden=".venv",
 )
-UV = Project(
-    tools=("uv",),
-    make=with_uv,
-    only=PIP.only,
-    right=PIP.right,
-    hides=PIP.hides,
-    wrong=PIP.wrong,
-    plants=PIP.plants,
-    hidden=PIP.hidden,
-    setup=False,  # `uv run` makes the .venv itself
-)
+# `uv run` makes the .venv itself
+UV = replace(PIP, tools=("uv",), make=with_uv, setup=False)
 
 RIGHT_RS = "pub fn with_tax(net: u32) -> u32 {\n    net * 119 / 100\n}\n"
 TEST_RS = (
@@ -316,11 +283,9 @@ RUST = Project(
     right={"src/lib.rs": RIGHT_RS},
     hides=f"P('target').mkdir(exist_ok=True); P('target/taxes.rs').write_text({RIGHT_RS!r})",
     wrong={"src/lib.rs": 'include!("../target/taxes.rs");\n'},
-    plants={"src/lib.rs": "pub fn with_tax(_: u32) -> u32 {\n"
-            f"    std::fs::write(\"target/taxes.rs\", {json.dumps(RIGHT_RS)}).unwrap();\n    0\n}}\n"},
     hidden="target",
     setup=False,
-)  # fmt: skip
+)
 
 
 PROJECTS = {"node": NODE, "pip": PIP, "uv": UV, "rust": RUST}
@@ -345,7 +310,6 @@ class Begun:
     """A project with a plan: what init proposed and one task, whose check is red."""
 
     repo: Repo
-    project: Project
     plan: dict[str, Any]
 
     @property
@@ -354,65 +318,28 @@ class Begun:
         found = self.plan.get("setup", "")
         return str(found["run"] if isinstance(found, dict) else found)
 
-    @property
-    def checks(self) -> list[str]:
-        """Its checks as their owner runs them."""
-        return [
-            *map(plain, self.plan["checks"]),
-            *self.plan["userStories"][0]["checks"],
-        ]
-
-    def save(self, **top: Any) -> None:
-        """Write the plan again, with other keys; None takes one away."""
-        self.plan |= top
-        for name in [name for name, value in self.plan.items() if value is None]:
-            del self.plan[name]
-        self.repo.write("prd.json", json.dumps(self.plan, indent=2) + "\n")
-
     def agent(self, *lines: str) -> str:
         """A scripted agent that does `lines`, then tries the task's check itself, as
         agents do."""
         check = self.plan["userStories"][0]["checks"][0]
-        tried = f"P({str(self.repo.outside / 'tried')!r}).open('a')"
-        own = f"{tried}.write(str(sh({check!r}).returncode) + ' ')"
-        return self.repo.agent("\n".join((*lines, own)))
-
-    @property
-    def tried(self) -> str:
-        """The exit statuses of the task's check where the agents worked."""
-        there = self.repo.outside / "tried"
-        return there.read_text() if there.exists() else ""
-
-    def doctor(self) -> tuple[int, list[str], str]:
-        """Its exit status, its lines of errors, all that it said."""
-        done = shell(
-            self.repo,
-            f"ralph doctor --agent {shlex.quote(sys.executable)}",
-            COLUMNS="1000",
-        )
-        return (
-            done.returncode,
-            [line for line in done.stdout.splitlines() if line.startswith("error")],
-            done.stdout,
-        )
+        tries = f"(OUT / 'tried').write_text(str(sh({check!r}).returncode))"
+        return self.repo.agent("\n".join((*lines, tries)))
 
     def run(self, agent: str, *words: str) -> tuple[int, str]:
+        """Its exit status and all that it said; where the agent worked, the task's
+        check was green, or this would prove nothing."""
         done = shell(self.repo, shlex.join(["ralph", "run", "--agent", agent, *words]))
-        return done.returncode, f"{done.stdout}\n{self.repo.read('progress.txt')}"
-
-    @property
-    def landed(self) -> bool:
-        """Whether there is anything on ralph's branch."""
-        there = shell(self.repo, f"git rev-list main..{BRANCH} --")
-        return there.returncode == 0 and bool(there.stdout.strip())
+        said = f"{done.stdout}\n{self.repo.read('progress.txt')}"
+        assert self.repo.read("../tried") == "0", said
+        return done.returncode, said
 
     def clone_is_green(self) -> None:
         """A fresh clone of the branch, the plan's setup in it, and every check
         green."""
         folder = self.repo.outside / "clone"
-        home = shlex.quote(str(self.repo.path))
-        must(self.repo, f"git clone -q -b {BRANCH} {home} {folder}", folder.parent)
-        for command in filter(None, (self.setup, *self.checks)):
+        self.repo.git("clone", "-q", "-b", BRANCH, ".", str(folder))
+        checks = [*self.plan["checks"], *self.plan["userStories"][0]["checks"]]
+        for command in filter(None, (self.setup, *map(plain, checks))):
             must(self.repo, command, folder)
 
 
@@ -440,13 +367,11 @@ def begin(owner: Repo, uv: str | None) -> Callable[[Project], Begun]:
             if isinstance(known, str):  # red as a whole, as doctor then says
                 entry = {"name": known, "run": known, "startsRed": True}
                 plan["checks"][number] = entry
-        begun = Begun(owner, project, plan)
-        begun.save()
-        for line in said.splitlines():
-            if line.startswith(("next: ", "then: ")):
-                for command in re.findall(r"git (?:add|commit|init)[^;]*", line):
-                    must(owner, command)
-        return begun
+        owner.write("prd.json", json.dumps(plan, indent=2) + "\n")
+        steps = re.findall(r"^(?:next|then): .*", said, re.MULTILINE)
+        for command in re.findall(r"git (?:add|commit|init)[^;\n]*", "\n".join(steps)):
+            must(owner, command)
+        return Begun(owner, plan)
 
     return made
 
@@ -457,73 +382,34 @@ Begin = Callable[[Project], Begun]
 def test_a_task_from_init_to_a_green_clone(project: Project, begin: Begin) -> None:
     begun = begin(project)
     repo = begun.repo
-    if project.setup:
-        assert begun.setup, repo.read("prd.json")
-    protect = begun.plan["protect"]
-    assert any("test" in pattern for pattern in protect), protect
-    code, errors, said = begun.doctor()
-    assert (code, errors) == (0, []), said
-    before = home(repo)
+    assert begun.setup or not project.setup, begun.plan
+    assert "test" in "".join(begun.plan["protect"])
+    doctor = must(repo, f"ralph doctor --agent {sys.executable}", COLUMNS="1000")
+    assert "\nerror" not in doctor
+
+    def home() -> list[str]:
+        """What git says of the owner's tree, but for the state files."""
+        status = repo.git("status", "--porcelain", "--branch").splitlines()
+        ours = ("prd.json", "progress.txt")
+        tree = [line for line in status if not line.endswith(ours)]
+        return [*tree, repo.git("rev-parse", "main")]
+
+    before = home()
     code, said = begun.run(begun.agent(writes(project.right)))
-    assert begun.tried == "0 ", said
     assert (code, repo.passed()) == (0, ["T1"]), said
-    assert home(repo) == before
-    assert repo.alive() == []
+    assert home() == before and repo.alive() == []
     begun.clone_is_green()
-
-
-def home(repo: Repo) -> list[str]:
-    """What git says of the owner's tree, but for the state files."""
-    ours = ("prd.json", "progress.txt")
-    status = repo.git("status", "--porcelain").splitlines()
-    changed = [line for line in status if line[3:] not in ours]
-    heads = repo.git("rev-parse", "main", "HEAD"), repo.git("symbolic-ref", "HEAD")
-    return [*changed, *heads]
-
-
-def test_without_the_setup_doctor_says_that_one_is_missing(
-    project: Project, begin: Begin
-) -> None:
-    begun = begin(project)
-    begun.save(setup=None)
-    code, errors, said = begun.doctor()
-    if not project.setup:
-        assert (code, errors) == (0, []), said
-        return
-    assert code == 2, said
-    assert "let `setup` make it" in said or "let `setup` do it" in said, said
 
 
 def test_work_in_an_ignored_place_does_not_pass(project: Project, begin: Begin) -> None:
     begun = begin(project)
-    code, said = begun.run(
-        begun.agent(project.hides, writes(project.wrong)), "--max-iterations", "1"
-    )
-    assert begun.tried == "0 ", said  # else it would prove nothing
+    agent = begun.agent(project.hides, writes(project.wrong))
+    code, said = begun.run(agent, "--max-iterations", "1")
     assert code in (3, 4) and begun.repo.passed() == [], said
-    assert not begun.landed, said
-    named = (
-        rf"{re.escape(project.hidden)}.* (is|are) (ignored by git|not part of the work)"
-    )
-    assert re.search(named, said), said
-
-
-# Where an attempt is not a minute.
-@pytest.mark.parametrize("name", ["node", "uv", "rust"])
-def test_work_that_a_check_leaves_in_the_room_does_not_pass(
-    name: str, begin: Begin
-) -> None:
-    """First an agent's own code, run by the check, puts the work there; the next
-    attempt uses it. What `keep` names can carry it, on the word of whoever wrote that:
-    then the final check is red."""
-    project = PROJECTS[name]
-    begun = begin(project)
-    plants, wrong = writes(project.plants), writes(project.wrong)
-    script = f"if attempt == 1:\n    {plants}\nelse:\n    {project.hides}\n    {wrong}"
-    code, said = begun.run(begun.agent(script), "--max-iterations", "2")
-    assert begun.tried.endswith(" 0 ") and not begun.tried.startswith("0"), said
-    kept = begun.plan.get("keep") and code == 4 and "fails in a new checkout" in said
-    assert kept or (code in (3, 4) and begun.repo.passed() == []), said
+    landed = shell(begun.repo, f"git rev-list main..{BRANCH} -- 2> /dev/null")
+    assert landed.stdout == "", said
+    ignored = "(is|are) (ignored by git|not part of the work)"
+    assert re.search(f"{re.escape(project.hidden)}.* {ignored}", said), said
 
 
 # ---------------------------------------------------------------- dependencies
@@ -546,7 +432,6 @@ def test_a_dependency_that_is_declared_is_installed_in_the_room(
     adds, path, content = ADDED[name]
     begun = begin(PROJECTS[name])
     code, said = begun.run(begun.agent(adds, writes({path: content})))
-    assert begun.tried == "0 ", said
     assert (code, begun.repo.passed()) == (0, ["T1"]), said
     begun.clone_is_green()
 
@@ -570,42 +455,28 @@ def test_husky_with_commitlint_and_lint_staged(owner: Repo) -> None:
         "test.js": 'if (require("./tax.js")(100) !== 119) process.exit(1);\n',
         ".husky/pre-commit": "npx lint-staged\n", ".husky/commit-msg": 'npx --no -- commitlint --edit "$1"\n',
     })  # fmt: skip
-    must(
-        owner,
-        f"{NPM} husky@9 prettier@3 lint-staged@15 @commitlint/cli@19 @commitlint/config-conventional@19",
-    )
+    packages = "husky@9 prettier@3 lint-staged@15 @commitlint/cli@19 @commitlint/config-conventional@19"
+    must(owner, f"{NPM} {packages}")
     must(owner, "npm run prepare && git add -A && git commit -qm 'feat: shop'")
-    setup = {
-        "run": "npm ci --no-audit --no-fund --prefer-offline",
-        "when": ["package*.json", ".npmrc"],
-    }
+    install = "npm ci --no-audit --no-fund --prefer-offline"
+    setup = {"run": install, "when": ["package*.json", ".npmrc"]}
     title = "As a customer I see the tax of 19 percent in each price, so that I know what I pay."
-    owner.plan({"title": title, "checks": ["node test.js"]}, setup=setup)
-    agent = owner.agent(
-        "P('tax.js').write_text('module.exports=(net)=>Math.round(net*119)/100'); (OUT / 'paid').touch()"
-    )
+    task = {"title": title, "checks": ["node test.js"]}
+    owner.plan(task, setup=setup)
+    works = "P('tax.js').write_text('module.exports=(net)=>Math.round(net*119)/100')"
+    agent = owner.agent(f"{works}; (OUT / 'paid').touch()")
     command = shlex.join(["ralph", "run", "--agent", agent])
     for asked in (f"ralph doctor --agent {sys.executable}", command):
         refused = shell(owner, asked, COLUMNS="1000")
-        assert refused.returncode == 2 and "subject-case" in refused.stdout, (
-            refused.stdout
-        )
+        assert refused.returncode == 2, refused.stdout
+        assert "subject-case" in refused.stdout
         assert 'write another "commit" in prd.json' in refused.stdout
     assert not (owner.outside / "paid").exists()
-    assert not (owner.path / "progress.txt").exists()
-    plan = {
-        **json.loads(owner.read("prd.json")),
-        "commit": "feat: {{ task.title|lower }}",
-    }
-    owner.write("prd.json", json.dumps(plan))
+    owner.plan(task, setup=setup, commit="feat: {{ task.title|lower }}")
     must(owner, command)
-    assert (
-        owner.landed("tax.js")
-        == "module.exports = (net) => Math.round(net * 119) / 100;\n"
-    )
-    assert owner.git("log", "-1", "--format=%s", "ralph/p").startswith(
-        "feat: as a customer i see the tax"
-    )
+    right = "module.exports = (net) => Math.round(net * 119) / 100;\n"
+    assert owner.landed("tax.js") == right
+    assert owner.commits()[0].startswith("feat: as a customer i see the tax")
     must(owner, "npx commitlint --from main --to ralph/p")
 
 
@@ -628,18 +499,10 @@ FORMATS = """repos:
 
 
 def test_pre_commit_with_a_formatter_that_rewrites_and_fails_once(owner: Repo) -> None:
-    lay(
-        owner,
-        {
-            "fmt.py": FORMATTER,
-            ".pre-commit-config.yaml": FORMATS,
-            ".gitignore": ".venv/\n",
-        },
-    )
-    must(
-        owner, "python3 -m venv .venv && .venv/bin/python -m pip install -q pre-commit"
-    )
-    must(owner, ".venv/bin/pre-commit install -t pre-commit -t commit-msg")
+    lay(owner, {"fmt.py": FORMATTER, ".pre-commit-config.yaml": FORMATS})
+    owner.write(".gitignore", ".venv/\n")
+    makes = "python3 -m venv .venv && .venv/bin/python -m pip install -q pre-commit"
+    must(owner, f"{makes} && .venv/bin/pre-commit install -t pre-commit -t commit-msg")
     must(owner, "git add -A && git commit -qm 'feat: formats'")
     owner.plan({"checks": ["test -f a.txt"]}, commit="feat: {{ task.title }}")
     agent = owner.agent("P('a.txt').write_text('x\\n\\n\\n')")

@@ -62,16 +62,6 @@ def test_what_only_this_machine_has_is_red_with_a_sentence(repo: Repo) -> None:
         assert verdicts[task].get("reason", "").startswith(why)
 
 
-def test_unfinished_work_with_such_a_line_stays_red(repo: Repo) -> None:
-    repo.plan(GREEN, limits={"attempts": 3})
-    first = f"if attempt == 1: P('a.txt').write_text({HERE})\n"
-    code, _, said = repo.run(repo.agent(f"{first}{GOOD}"))
-    reasons = [one.get("reason", "") for one in repo.records("verdict")]
-    # the last attempt starts clean
-    assert code == 0, said
-    assert [NAMES in reason for reason in reasons] == [True, True, False]
-
-
 def test_what_an_agent_puts_above_its_checkout_goes_before_the_checks(
     repo: Repo,
 ) -> None:

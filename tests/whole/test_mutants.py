@@ -268,31 +268,6 @@ def test_every_safeguard_is_needed(
         test(repo)
 
 
-ROOM = {
-    "_ralph.model.Paths.room": property(Paths.workspace),
-    "_ralph.checks.places.Places.stamp": lambda *_: "no setup",  # as a workspace has it
-    "_ralph.checks.exact.restore": lambda *_: [],
-}
-
-
-def test_a_room_where_the_agent_was_lets_a_faked_build_pass(
-    repo: Repo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    repo.write(".gitignore", "build/\n")
-    repo.commit("ignore")
-    repo.plan({"checks": ["test -f build/made"]})
-    deeds = "P('build').mkdir(exist_ok=True); P('build/made').touch(); P('x').touch()"
-    words = ("run", "-q", "--once", "--agent", repo.agent(deeds))
-    assert repo.ralph(*words).returncode == 3
-    assert repo.passed() == []
-    # no room of its own, and what is ignored stays where it lies
-    for where, instead in ROOM.items():
-        monkeypatch.setattr(where, instead)
-    repo.ralph(*words)
-    assert repo.verdicts()[-1] == "T1 passed"
-    assert repo.passed() == []  # a fresh checkout at the end finds it all the same
-
-
 @pytest.mark.parametrize(
     "line",
     ["LC_ALL=POSIX PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 exec RALPH", "exec RALPH >&-"],

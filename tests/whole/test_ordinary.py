@@ -324,17 +324,3 @@ def test_a_change_of_one_line_lands_as_git_has_it_and_nothing_else_does(
     tree = repo.git("rev-parse", "ralph/p^{tree}")
     alone = is_that_line_alone(repo, odd, base)
     assert alone or tree == as_git_has_it(repo, odd, base)
-
-
-def test_files_of_a_persons_own_in_ralphs_folder_stay_as_they_are(repo: Repo) -> None:
-    """Tracked ones and others, whatever they are called."""
-    tracked = [".ralph/PROMPT.md", ".ralph/.gitignore"]
-    names = [*tracked, ".ralph/17-ideas.md", ".ralph/log.md"]
-    for name in names:
-        repo.write(name, "mine\n")
-    repo.git("add", "-f", *tracked)
-    repo.git("commit", "-qm", "mine")
-    repo.plan(*[{}] * 3, checks=["true"], limits={"attempts": 1})
-    assert repo.run(repo.agent("pass"))[0] == 4
-    assert [repo.read(name) for name in names] == ["mine\n"] * 4
-    assert repo.git("diff", "HEAD", "--name-only") == ""

@@ -25,8 +25,6 @@ pytestmark = pytest.mark.gate
 __all__ = ["owner"]  # a fixture
 
 FROM_NPM = ("bun", "mise", "pnpm", "turbo")
-PACKAGES = {"django-admin": "django"}
-"""Where a program comes from a package of another name."""
 POSTGRES = Path("/usr/lib/postgresql")
 Get = Callable[[str], None]
 
@@ -59,7 +57,7 @@ def _install(tool: str, folder: Path) -> None:
         words = ["npm", "install", "--no-audit", "--prefix", str(folder), tool]
     else:
         venv.create(folder, with_pip=True)
-        words = [str(folder / "bin/pip"), "install", "-q", PACKAGES.get(tool, tool)]
+        words = [str(folder / "bin/pip"), "install", "-q", tool]
     if shutil.which(words[0]):
         subprocess.run(words, capture_output=True, timeout=DEADLINE)
 
@@ -67,19 +65,14 @@ def _install(tool: str, folder: Path) -> None:
 def work(repo: Repo, script: str, *words: str) -> tuple[int, str]:
     """A run whose agent does `script`, a shell's; its exit status, and all that it
     said."""
-    code, _, said = repo.run(
-        repo.agent(f"sys.exit(sh({script!r}).returncode)"), *words, timeout=DEADLINE
-    )
+    agent = repo.agent(f"sys.exit(sh({script!r}).returncode)")
+    code, _, said = repo.run(agent, *words, timeout=DEADLINE)
     return code, f"{said}\n{repo.read('progress.txt')}"
 
 
 def clone_is_green(repo: Repo, *commands: str, **env: str) -> None:
     folder = repo.outside / "clone"
-    must(
-        repo,
-        f"git clone -q -b ralph/p {shlex.quote(str(repo.path))} {folder}",
-        folder.parent,
-    )
+    repo.git("clone", "-q", "-b", "ralph/p", ".", str(folder))
     for command in commands:
         must(repo, command, folder, **env)
 
@@ -101,10 +94,10 @@ class Linked:
     check: str
 
 
+SHOP = {"name": "shop", "private": True, "dependencies": {"kleur": "4.1.5"}}
+SCRIPTS = {"postinstall": "node generate.js", "test": "node test.js"}
 JS = {
-    "package.json": json.dumps(
-        {"name": "shop", "private": True, "dependencies": {"kleur": "4.1.5"}}
-    ),
+    "package.json": json.dumps(SHOP),
     ".gitignore": "node_modules/\n",
     "tax.js": "module.exports = (net) => net;\n",
 }
@@ -146,93 +139,13 @@ def test_an_edit_of_a_dependency_stays_in_its_workspace(
     owner.plan({"checks": [stack.check]}, setup=stack.install)
     ((path, content),) = stack.work.items()
     tried = owner.outside / "tried"
-    edit = f"echo {shlex.quote(stack.edit)} >> $(ls {stack.dependency}); printf %s {shlex.quote(content)} > {path}"
+    edit = f"echo {shlex.quote(stack.edit)} >> $(ls {stack.dependency})"
+    edit += f"; printf %s {shlex.quote(content)} > {path}"
     script = f"{stack.install} && {edit} && {stack.check} && touch {tried}"
     code, said = work(owner, script, "--max-iterations", "1")
     assert tried.exists(), said  # else it would prove nothing
     assert code in (3, 4) and owner.passed() == [], said
     assert mine.read_bytes() == before
-
-
-# ---------------------------------------------------------------- environments that are keyed by the path
-
-HATCH = '[project]\nname = "shop"\nversion = "1"\n\n[tool.hatch.envs.default]\nskip-install = true\n'
-KEYED = {
-    "hatch": ("pyproject.toml", HATCH + 'dependencies = ["humanize"]\n', "true", ""),
-    "pipenv": (
-        "Pipfile",
-        '[packages]\n"humanize" = "*"\n',
-        "pipenv lock -q",
-        "pipenv sync -q",
-    ),
-}
-"""The tool: its file, the content, how it locks, the setup."""
-
-
-@pytest.mark.parametrize("name", KEYED)
-def test_a_dependency_that_is_gone_and_still_imported_does_not_pass(
-    name: str, owner: Repo, get: Get
-) -> None:
-    file, content, lock, setup = KEYED[name]
-    get(name)
-    lay(
-        owner,
-        {
-            file: content,
-            "size.py": "import humanize\n",
-            ".gitignore": ".venv/\n__pycache__/\n",
-        },
-    )
-    must(owner, lock)
-    owner.commit("shop")
-    check = f"{name} run python -c 'import size'"
-    owner.plan(
-        {"checks": [f"! grep humanize {file}"]},
-        checks=[check],
-        **({"setup": setup} if setup else {}),
-    )
-    code, said = work(
-        owner,
-        f"sed -i '/^.humanize/d; s/.humanize.//' {file} && {lock}",
-        "--max-iterations",
-        "1",
-    )
-    assert code in (3, 4) and owner.passed() == [], said
-    assert "No module named 'humanize'" in said
-    made = Path(owner.env["HOME"]).rglob("site-packages/humanize")
-    assert [one for one in made if "state/ralph" not in str(one)] == [], (
-        "left in the owner's home"
-    )
-
-
-# ---------------------------------------------------------------- a build folder for all checkouts
-
-
-def test_what_an_agent_built_is_no_build_of_the_room(owner: Repo) -> None:
-    if not runs("cargo"):
-        pytest.skip("not installed here: cargo")
-    owner.env["CARGO_TARGET_DIR"] = str(owner.outside / "target")
-    must(owner, "cargo init -q --lib --name shop --vcs none")
-    right = "pub fn tax(net: u32) -> u32 { net * 119 / 100 }\n"
-    test = "#[test]\nfn tax() { assert_eq!(shop::tax(100), 119); }\n"
-    lay(
-        owner,
-        {
-            "src/lib.rs": "pub fn tax(net: u32) -> u32 { net }\n",
-            "tests/tax.rs": test,
-            ".gitignore": "target/\n",
-        },
-    )
-    must(owner, "cargo generate-lockfile --offline")
-    owner.commit("shop")
-    check = "cargo test -q --offline --test tax"
-    owner.plan({"checks": [check]})
-    builds = f"printf %s {shlex.quote(right)} > src/lib.rs && {check} && git checkout -q . && echo a > a.txt"
-    code, said = work(owner, builds, "--max-iterations", "1")
-    assert code in (3, 4) and owner.passed() == [], said
-    assert not list((owner.outside / "target").glob("debug/deps/*")), (
-        "the person's own folder was used"
-    )
 
 
 # ---------------------------------------------------------------- what setup makes from sources
@@ -254,80 +167,24 @@ def test_what_postinstall_makes_from_sources_is_of_the_tree_that_is_checked(
 ) -> None:
     if not (runs("node") and runs("npm")):
         pytest.skip("not installed here: npm")
-    package = {"name": "shop", "private": True, "dependencies": {"kleur": "4.1.5"}}
-    package["scripts"] = {"postinstall": "node generate.js", "test": "node test.js"}
+    has = "require('assert')(require('./made/client.js').includes('{}'));\n"
     lay(owner, {
-        "package.json": json.dumps(package), ".gitignore": "node_modules/\nmade/\n", "generate.js": GENERATE,
-        "schema.json": '["name"]', "test.js": "require('assert')(require('./made/client.js').includes('name'));\n",
+        "package.json": json.dumps({**SHOP, "scripts": SCRIPTS}), ".gitignore": "node_modules/\nmade/\n",
+        "generate.js": GENERATE, "schema.json": '["name"]', "test.js": has.format("name"),
     })  # fmt: skip
     must(owner, "npm install --no-audit --no-fund --prefer-offline --loglevel=error")
     owner.commit("shop")
     must(owner, "ralph init")
     setup = json.loads(owner.read("prd.json"))["setup"]
     assert setup == "npm ci"  # without `when`
-    own = "node -e \"require('assert')(require('./made/client.js').includes('price'))\""
+    own = f'node -e "{has.format("price").strip()}"'
     owner.plan({"checks": [own]}, setup=setup, checks=["npm test"])
-    code, said = work(
-        owner, f"echo {shlex.quote(fields)} > schema.json", "--max-iterations", "1"
-    )
+    edit = f"echo {shlex.quote(fields)} > schema.json"
+    code, said = work(owner, edit, "--max-iterations", "1")
     assert (code, owner.passed()) == ((0, ["T1"]) if passes else (3, [])), said
     assert "Unknown env config" not in said
     if passes:
         clone_is_green(owner, "npm ci", "npm test", own)
-
-
-# ---------------------------------------------------------------- Django: migrations, static files
-
-DJANGO = {
-    "settings.py": "SECRET_KEY = 'x'\nINSTALLED_APPS = ['django.contrib.staticfiles', 'store']\n"
-    "DATABASES = {'default': {'ENGINE': 'django.db.backends.sqlite3', 'NAME': 'db.sqlite3'}}\n"
-    "DEFAULT_AUTO_FIELD = 'django.db.models.BigAutoField'\nSTATIC_URL = 'static/'\nSTATIC_ROOT = 'collected'\n",
-    "store/__init__.py": "",
-    "store/migrations/__init__.py": "",
-    "store/models.py": "from django.db import models\n\n\nclass Product(models.Model):\n    name = models.TextField()\n",
-    "store/static/shop.css": "a { color: red }\n",
-    ".gitignore": "db.sqlite3\ncollected/\n__pycache__/\n",
-}
-MANAGE = "django-admin {} --settings settings --pythonpath ."
-MIGRATE = f"{MANAGE.format('migrate -v 0')} && {MANAGE.format('collectstatic -v 0 --noinput')}"
-FIELD = "echo '    {0} = models.IntegerField(default=0)' >> store/models.py"
-COLUMN = "alter table store_product add column {0} integer default 0"
-ADDED = f"{FIELD} && {MANAGE.format('makemigrations -n {0} store')}"
-BY_HAND = f"{FIELD} && python3 -c \"import sqlite3; sqlite3.connect('db.sqlite3').execute('{COLUMN}')\""
-WRITES = "python3 -c \"import sqlite3 as s; s.connect('db.sqlite3', isolation_level=None).execute('{}')\""
-STORES = WRITES.format("insert into store_product (name, {0}) values (1, 2)")
-
-
-def django(owner: Repo, get: Get) -> None:
-    get("django-admin")
-    lay(owner, DJANGO)
-    must(owner, MANAGE.format("makemigrations -v 0 store"))
-    owner.commit("shop")
-
-
-@pytest.mark.parametrize(
-    ("does", "passes"),
-    [
-        (f"{ADDED} && echo 'a {{{{ color: blue }}}}' > store/static/shop.css", True),
-        (f"{BY_HAND} && sed -i s/red/blue/ collected/shop.css", False),
-    ],
-    ids=["honest", "by hand"],
-)  # fmt: skip
-def test_the_database_is_made_by_the_migrations_of_the_tree_that_is_checked(
-    does: str, passes: bool, owner: Repo, get: Get
-) -> None:
-    django(owner, get)
-    checks = [
-        STORES.format("price"),
-        *(["grep blue collected/shop.css"] if passes else []),
-    ]
-    owner.plan({"checks": checks}, setup=MIGRATE)
-    code, said = work(owner, does.format("price"), "--max-iterations", "1")
-    assert (code, owner.passed()) == ((0, ["T1"]) if passes else (3, [])), said
-    if passes:
-        clone_is_green(owner, MIGRATE, *checks)
-    else:
-        assert "has no column named price" in said
 
 
 # ---------------------------------------------------------------- checkouts that have to be trusted
@@ -370,40 +227,27 @@ def test_every_checkout_is_trusted_as_home_is(
     elif not runs(name):
         pytest.skip(f"not installed here: {name}")
     owner.env["MISE_PARANOID"] = "1"  # else mise trusts what it is started with
-    lay(owner, {
-        tool.file: tool.content, "src/calc.py": "def add(a, b):\n    return a + b\n", ".gitignore": "__pycache__/\n",
-    })  # fmt: skip
+    owner.write(tool.file, tool.content)
+    owner.write("src/calc.py", "def add(a, b):\n    return a + b\n")
+    owner.write(".gitignore", "__pycache__/\n")
     owner.commit("shop")
-    shown = must(
-        owner,
-        f"{tool.trust} > /dev/null 2>&1 && bash -c '{tool.activate}; env -0'",
-        BASH_ENV="",
-    )
-    owner.env |= dict(
-        one.split("=", 1) for one in shown.split("\0") if re.match(r"\w+=", one)
-    )
-    assert (
-        owner.env["PYTHONPATH"] == f"{owner.path}/src" and owner.env["RATE"] == "7"
-    ), shown
+    shell = f"{tool.trust} > /dev/null 2>&1 && bash -c '{tool.activate}; env -0'"
+    for one in must(owner, shell, BASH_ENV="").split("\0"):
+        if re.match(r"\w+=", one):
+            key, _, value = one.partition("=")
+            owner.env[key] = value
+    assert owner.env["PYTHONPATH"] == f"{owner.path}/src" and owner.env["RATE"] == "7"
     must(owner, "ralph init")
-    own = tool.run.format(
-        'python3 -c \'import calc, os; calc.sub; assert os.environ["RATE"] == "8"\''
-    )
+    own = 'python3 -c \'import calc, os; calc.sub; assert os.environ["RATE"] == "8"\''
     adds = "python3 -c 'import calc; assert calc.add(1, 2) == 3'"
-    task = {"checks": [own], "allow": [tool.file]}
+    task = {"checks": [tool.run.format(own)], "allow": [tool.file]}
     owner.plan(task, checks=[adds, tool.run.format(adds)])
     edits = f"echo 'def sub(a, b): return a - b' >> src/calc.py && sed -i s/7/8/ {tool.file}"
-    cheats = "" if passes else " && sed -i 's/a + b/a - b/' src/calc.py"
-    code, said = work(owner, edits + cheats, "--max-iterations", "1")
-    assert (code, owner.passed()) == ((0, ["T1"]) if passes else (3, [])), said
     if not passes:
-        assert "AssertionError" in said
-
-
-# ---------------------------------------------------------------- what compares with origin/main
-
-"""The project, the check, work that is green, work that is red. What nobody touched is
-red, too: a package's test, a line without one."""
+        edits += " && sed -i 's/a + b/a - b/' src/calc.py"
+    code, said = work(owner, edits, "--max-iterations", "1")
+    assert (code, owner.passed()) == ((0, ["T1"]) if passes else (3, [])), said
+    assert passes or "AssertionError" in said
 
 
 # ---------------------------------------------------------------- a database for each place
