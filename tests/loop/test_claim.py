@@ -3,6 +3,7 @@ none."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +23,7 @@ from _ralph.loop.stages import Begun
 from _ralph.model import Verdict
 from _ralph.state.history import NEVER
 from _ralph.state.records import AttemptBegan, AttemptEnded, RunBegan
-from tests.conftest import Repo
+from tests.conftest import Repo, cases
 from tests.git.support import head, listing
 from tests.git.test_branch import work_on
 
@@ -45,59 +46,47 @@ def begins(loop: Loop, task: str, worker: int = 1, **more: Any) -> None:
         loop.write(RunBegan(), "begins")
     number = loop.history.iteration + 1
     title = loop.plan.task(task).title
-    record = AttemptBegan(
-        task=task,
-        title=title,
-        iteration=number,
-        worker=worker,
-        time=time.time(),
-        **more,
-    )
+    given: dict[str, Any] = {"iteration": number, "time": time.time(), **more}
+    record = AttemptBegan(task=task, title=title, worker=worker, **given)
     loop.write(record, "begins")
 
 
 def ends(loop: Loop, task: str, verdict: Verdict, **more: Any) -> None:
     """Let the attempt at a task that began last end."""
-    title = loop.plan.task(task).title
-    number = loop.history.iteration
-    record = AttemptEnded(
-        task=task, title=title, iteration=number, verdict=verdict, **more
-    )
-    loop.write(record, "ended")
+    more |= {"title": loop.plan.task(task).title, "iteration": loop.history.iteration}
+    loop.write(AttemptEnded(task=task, verdict=verdict, **more), "ended")
 
 
 # ---------------------------------------------------------------- which task
 
 
-@pytest.mark.parametrize(
-    ("tasks", "busy", "wanted"),
-    [
-        ([{}, {}], [], "T1"),
-        ([{"passes": True}, {}], [], "T2"),
-        ([{"blocked": "why"}, {}], [], "T2"),
-        ([{"dependsOn": ["T2"]}, {}], [], "T2"),
-        ([{"priority": 2}, {"priority": 1}], [], "T2"),
-        ([{"agent": "gone"}, {}], [], "T2"),
-        ([{}, {}], ["T1"], "T2"),
-        ([{}, {"dependsOn": ["T1"]}, {}], ["T1"], "T3"),
-        # marked, while it is under way
-        ([{"passes": True}, {"dependsOn": ["T1"]}], ["T1"], None),
-        ([{}], ["T1"], None),
-    ],
-)
+@cases("""
+tasks                                       busy  wanted
+[{}, {}]                                    -     T1
+[{"passes": true}, {}]                      -     T2
+[{"blocked": "why"}, {}]                    -     T2
+[{"dependsOn": ["T2"]}, {}]                 -     T2
+[{"priority": 2}, {"priority": 1}]          -     T2
+[{"agent": "gone"}, {}]                     -     T2
+[{}, {}]                                    T1    T2
+[{}, {"dependsOn": ["T1"]}, {}]             T1    T3
+[{"passes": true}, {"dependsOn": ["T1"]}]   T1
+[{}]                                        T1
+""")
 def test_the_next_task(
-    repo: Repo, opened: Opened, tasks: list[dict[str, Any]], busy: list[str], wanted: str | None
-) -> None:  # fmt: skip
-    repo.plan(*tasks, checks=["true"])
+    repo: Repo, opened: Opened, tasks: str, busy: str, wanted: str
+) -> None:
+    """None behind one that is marked, while it is under way."""
+    repo.plan(*json.loads(tasks), checks=["true"])
     loop = opened()
     for task in loop.plan.tasks:
         if task.agents:
             begins(loop, task.id)
             ends(loop, task.id, Verdict.UNAVAILABLE, command=task.agents[0])
-    for name in busy:
-        begins(loop, name, worker=2)
+    if busy:
+        begins(loop, busy, worker=2)
     found = next_task(loop)
-    assert (found.id if found else None) == wanted
+    assert (found.id if found else "") == wanted
 
 
 def test_one_task_with_a_conflict_is_worked_at_a_time(
@@ -139,22 +128,18 @@ def left_behind(
 
 
 @pytest.mark.parametrize(
-    ("attempts", "verdict", "clean"),
-    [
-        (1, Verdict.FAILED, False),
-        (2, Verdict.FAILED, True),  # the last one
-        (3, Verdict.CONFLICT, False),
-    ],
+    ("attempts", "verdict"),
+    [(1, Verdict.FAILED), (2, Verdict.FAILED), (3, Verdict.CONFLICT)],
 )
 def test_an_attempt_goes_on_from_unfinished_work_but_the_last_one_starts_clean(
-    repo: Repo, opened: Opened, attempts: int, verdict: Verdict, clean: bool
+    repo: Repo, opened: Opened, attempts: int, verdict: Verdict
 ) -> None:
     repo.plan(*TWO, agent="sh")
     loop, work = opened(), work_on(repo, head(repo))
     left_behind(loop, work, attempts, verdict)
     begun = claimed(loop)
-    assert begun.clean is clean
-    if clean:
+    assert begun.clean is (attempts == 2)
+    if begun.clean:
         assert begun.left == ""
         assert "work.txt" in listing(repo, begun.earlier)
         assert "it started clean" in begun.notices[0]
@@ -213,23 +198,14 @@ def test_a_clone_goes_on_without_the_work_that_it_lacks(
 
 def test_a_note_that_was_there_before_is_no_answer(repo: Repo) -> None:
     repo.plan({"notes": "the wiki"}, checks=["true"])
-    asks = repo.agent(
-        "n = OUT / 'n'; n.open('a').write('x')\nsaid('question', f'q{n.stat().st_size}')"
-    )
+    counts = "n = OUT / 'n'; n.open('a').write('x')"
+    asks = repo.agent(f"{counts}\nsaid('question', f'q{{n.stat().st_size}}')")
     repo.run(asks, "--max-attempts", "1")
     repo.ralph("retry", "T1")
     assert "A person answered" not in repo.ralph("prompt").stdout
     repo.run(asks, "--max-attempts", "1")
     repo.ralph("retry", "T1", "--answer", "yes")
     assert '("q2"): yes' in repo.ralph("prompt").stdout
-
-
-def test_a_prompt_can_be_seen_before_the_first_commit(repo: Repo) -> None:
-    repo.git("switch", "-q", "--orphan", "new")
-    repo.plan({"checks": ["true"]})
-    done = repo.ralph("prompt")
-    assert done.returncode == 0, done.stderr
-    assert "task 1" in done.stdout
 
 
 def test_limits_that_a_person_lowers_during_the_run_hold_at_once(repo: Repo) -> None:
@@ -243,21 +219,19 @@ def test_limits_that_a_person_lowers_during_the_run_hold_at_once(repo: Repo) -> 
 # ---------------------------------------------------------------- no task
 
 
-@pytest.mark.parametrize(
-    ("tasks", "options", "word", "code", "said"),
-    [
-        ([{"passes": True}], {}, "complete", 0, "every task passes, and all checks are green"),
-        ([{"passes": True}, {}], {"task": "T1"}, "complete", 0, "T1 passes, and all checks are green"),
-        ([{"passes": True}, {"blocked": "why?"}], {}, "blocked", 4, "1 left, and a person is needed: T2: why?"),
-        ([{"blocked": "x"}, {"dependsOn": ["T1"]}], {}, "blocked", 4, "2 left"),
-    ],
-)  # fmt: skip
+@cases("""
+tasks                                       task  end         said
+[{"passes": true}]                          -     complete 0  every task passes, and all checks are green
+[{"passes": true}, {}]                      T1    complete 0  T1 passes, and all checks are green
+[{"passes": true}, {"blocked": "why?"}]     -     blocked 4   1 left, and a person is needed: T2: why?
+[{"blocked": "x"}, {"dependsOn": ["T1"]}]   -     blocked 4   2 left
+""")
 def test_where_nothing_is_left_to_try(
-    repo: Repo, opened: Opened, tasks: list[dict[str, Any]], options: dict[str, str], word: str, code: int, said: str
-) -> None:  # fmt: skip
-    repo.plan(*tasks, checks=["true"])
-    stop = finished(opened(**options))
-    assert (stop.word, stop.exit) == (word, code)
+    repo: Repo, opened: Opened, tasks: str, task: str, end: str, said: str
+) -> None:
+    repo.plan(*json.loads(tasks), checks=["true"])
+    stop = finished(opened(task=task or None))
+    assert f"{stop.word} {stop.exit:d}" == end
     assert stop.reason.startswith(said)
 
 
@@ -269,27 +243,25 @@ def is_away(loop: Loop, reset: float, reason: str) -> None:
     ends(loop, "T1", verdict, command="claude", reset=at, reason=reason)
 
 
-@pytest.mark.parametrize(
-    ("reset", "reason", "options", "word", "said"),
-    [
-        (NEVER, "no login", {}, "unavailable", "the agent cannot run: no login"),
-        (4e9, "busy", {"limits": {"max_wait": 0.0}}, "limited", "no attempt can be made now: busy"),
-        (4e9, "busy", {"once": True}, "limited", "no attempt can be made now: busy"),
-        (4e9, "busy", {}, "limited", "more than --max-wait allows"),
-        (1.0, "busy", {}, "", ""),  # it is back by now
-    ],
-)  # fmt: skip
+@cases("""
+reset  reason    options                        word         said
+never  no login  {}                             unavailable  the agent cannot run: no login
+4e9    busy      {"limits": {"max_wait": 0.0}}  limited      no attempt can be made now: busy
+4e9    busy      {"once": true}                 limited      no attempt can be made now: busy
+4e9    busy      {}                             limited      more than --max-wait allows
+1      busy      {}
+""")
 def test_the_stop_for_an_agent_that_cannot_be_used(
-    repo: Repo, opened: Opened, reset: float, reason: str, options: dict[str, Any], word: str, said: str
+    repo: Repo, opened: Opened, reset: str, reason: str, options: str, word: str, said: str
 ) -> None:  # fmt: skip
     repo.plan({}, checks=["true"])
-    loop = opened(**options)
-    is_away(loop, reset, reason)
+    loop = opened(**json.loads(options))
+    is_away(loop, NEVER if reset == "never" else float(reset), reason)
     if word:
         with pytest.raises(Stop, match=said) as found:
             wait_for_agent(loop)
         assert found.value.word == word
-    else:
+    else:  # it is back by now
         assert wait_for_agent(loop)
     assert not repo.records("wait")
 

@@ -3,7 +3,6 @@ done twice."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,6 @@ from _ralph.loop.landing import advance, mark_passed, note, restore_marks
 from _ralph.loop.loop import Loop
 from _ralph.loop.stages import Begun, Candidate, Examined, Worked
 from _ralph.model import AgentResult, CheckResult, Outcome, Share, Task, Verdict
-from _ralph.state import edit
 from _ralph.state.records import AttemptEnded, Rechecked, Retried
 from tests.conftest import Repo
 from tests.git.support import head
@@ -145,17 +143,6 @@ def test_a_pass_whose_commit_is_on_the_branch_stays_one_until_a_record_takes_it_
 
 
 # ---------------------------------------------------------------- the plan, meanwhile
-
-
-def test_a_plan_that_somebody_saves_during_an_edit_keeps_both(
-    repo: Repo, loop: Loop
-) -> None:
-    theirs = {**json.loads(repo.read("prd.json")), "project": "renamed"}
-    theirs["checks"] = ["false"]
-    repo.write("prd.json", json.dumps(theirs))
-    loop.mark(lambda plan: edit.set_passed(plan, plan.tasks[0], True))
-    assert repo.passed() == ["T1", "T2"]
-    assert json.loads(repo.read("prd.json"))["project"] == "renamed"
 
 
 # ---------------------------------------------------------------- the record

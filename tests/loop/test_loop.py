@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -108,20 +107,6 @@ def test_a_room_in_which_a_loop_died_is_entered_by_nobody_until_it_is_cleared(
     (loop.paths.private / HOLDER).unlink()
     with loop.in_room():
         pass
-
-
-def test_notify_may_write_to_the_plan(repo: Repo) -> None:
-    """It is called outside of both locks: a command that itself calls `ralph tell` is
-    not waited for until its deadline."""
-    ralph = f"{sys.executable} -m ralph"
-    told = f"cat >> {repo.outside}/told; {ralph} tell 'well done' >> {repo.outside}/said 2>&1"
-    began = time.monotonic()
-    code, _, printed = repo.run(repo.agent("P('x').touch()"), "--notify", told)
-    assert code == 0, printed
-    assert time.monotonic() - began < 25
-    assert '"passed"' in repo.read("../told")
-    assert repo.read("prd.json").count("well done") >= 1
-    assert "Traceback" not in repo.read("../said")
 
 
 WATCHED = """

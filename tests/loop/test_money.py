@@ -53,25 +53,6 @@ def step(usd, **more):
 """
 
 
-def test_the_cost_of_a_killed_attempt_is_read_in_its_transcript(repo: Repo) -> None:
-    script = f"""{STEP}
-for number in range(90): step(1.0, words="x" * 30_000)
-(OUT / "spent").touch(); time.sleep(3600)
-"""
-    agent = steps(repo, script, {"checks": ["false"]})
-    process = repo.start("run", "-q", "--agent", agent)
-    repo.wait_for("../spent")
-    process.kill()
-    process.wait(10)
-    assert repo.gone_within(10)
-    repo.ralph("run", "-q", "--agent", agent, "--max-usd", "50")
-    assert (
-        repo.records("verdict")[0]["usd"] == 90.0
-        and "at least $90.00" in repo.ralph("status").stdout
-    )
-    assert repo.records("stop")[0]["stop"] == "limit"
-
-
 def test_a_planner_that_names_no_price_ends_with_4_where_a_budget_is_set(
     repo: Repo,
 ) -> None:

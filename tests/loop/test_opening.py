@@ -141,18 +141,6 @@ def test_a_hook_is_tried_with_what_it_let_pass(repo: Repo) -> None:
     assert repo.run(repo.agent(COUNTS))[0] == 0
 
 
-def test_a_suite_that_does_not_compile_is_asked_on_the_commits_before(
-    repo: Repo,
-) -> None:
-    check = junit("a+")
-    check["run"] = f"test ! -f broken || exit 1\n{check['run']}"
-    repo.write("broken", "")
-    repo.commit("tests first")
-    repo.plan({"checks": ["test ! -f broken"]}, checks=[check])
-    code, _, printed = repo.run(repo.agent("P('broken').unlink()"))
-    assert (code, repo.passed()) == (0, ["T1"]), printed
-
-
 def test_a_run_that_was_killed_goes_on_where_its_suite_is_red(repo: Repo) -> None:
     red = repo.outside / "red"
     repo.plan(own("T1"), checks=[f"test ! -e {red}"])

@@ -87,27 +87,6 @@ def test_what_a_person_stopped_was_not_interrupted_by_its_own_fault(
     assert worked.by_person is by_person
 
 
-def test_a_log_that_lost_a_pass_finds_it_on_the_branch(
-    repo: Repo, opened: Opened
-) -> None:
-    """It was taken back with git, or a clone has an older one; the newest commit of a
-    task that is still in the plan counts."""
-    repo.plan({"checks": ["true"]}, {"checks": ["true"]})
-    loop = opened()
-    land(loop, repo, ids(loop)["T1"], "first.txt")
-    newest = land(loop, repo, ids(loop)["T1"], "second.txt")
-    for _ in range(2):
-        recover(loop)
-        assert repo.passed() == ["T1"]
-        (record,) = repo.records("verdict")
-        assert record["commit"] == newest
-    assert loop.history.this_run.iterations == 0
-    repo.plan({"checks": ["true"], "title": "another"})
-    repo.write("progress.txt", "")
-    recover(opened())
-    assert repo.passed() == []
-
-
 # ---------------------------------------------------------------- whole nights
 
 DIES = """
@@ -156,21 +135,6 @@ def test_a_loop_that_dies_anywhere_goes_on_and_nothing_is_lost_or_done_twice(
     assert repo.read("../paid") == "T1T2"
     assert summary["usd"] == 0.5
     assert not any(record.get("weak") for record in repo.records("verdict"))
-
-
-def test_a_killed_run_goes_on_where_its_work_was_merged_meanwhile(repo: Repo) -> None:
-    """The branch begins again at HEAD, and was not rewritten during the run."""
-    repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]})
-    hangs = "if task == 'T2': (OUT / 'there').touch(); time.sleep(60)\nP(task).touch()"
-    process = repo.start("run", "--agent", repo.agent(hangs))
-    repo.wait_for("../there")
-    process.kill()
-    process.wait()
-    assert repo.gone_within(10)
-    repo.git("merge", "-q", "--squash", "ralph/p")
-    repo.git("commit", "-qm", "mine")
-    code, _, printed = repo.run(repo.agent("P(task).touch()", "second"))
-    assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
 
 
 def test_a_killed_run_that_went_on_has_ended_and_the_next_one_begins_anew(

@@ -127,22 +127,6 @@ def test_a_judge_that_is_limited_is_waited_for_and_the_work_not_done_again(
     assert repo.verdicts() == ["T1 passed"]
 
 
-def test_a_wait_for_the_judge_ends_when_it_is_asked_to_and_the_work_is_kept(
-    repo: Repo,
-) -> None:
-    repo.plan(TASK, agents={"speaker": ROW})
-    script = f"{counts(repo)}print('''{LIMIT}''' if n < 2 else {says_yes()!r})"
-    judge, worker = speaker(repo, script), repo.agent(WORK)
-    words = ("run", "--agent", worker, "--judge", judge)
-    process = repo.start(*words, first=LOOKS_OFTEN)
-    repo.wait_for("../asked")
-    repo.ralph("stop")
-    assert process.wait(30) == 3
-    assert not repo.alive()
-    code, _, printed = repo.run(worker, "--judge", judge)
-    assert (code, repo.verdicts(), repo.read("../worked")) == (0, ["T1 passed"], "x"), printed  # fmt: skip
-
-
 def test_a_judge_that_cannot_run_ends_the_run_with_5_and_the_work_is_kept(
     repo: Repo,
 ) -> None:
@@ -166,22 +150,6 @@ def test_a_plan_without_checks_passes_by_its_judge_alone_and_is_weak(
     assert code == 0
     assert repo.records("verdict")[0]["weak"] is True
     assert "weak" in repo.ralph("status").stdout
-
-
-def test_kill_9_while_the_judge_reads_loses_nothing(repo: Repo) -> None:
-    repo.plan(TASK, agents={"speaker": ROW})
-    hangs = "(OUT / 'reading').touch(); time.sleep(60)"
-    script = f"if not (OUT / 'go').exists(): {hangs}\nprint({says_yes()!r})"
-    judge, worker = speaker(repo, script), repo.agent(WORK)
-    process = repo.start("run", "--agent", worker, "--judge", judge)
-    repo.wait_for("../reading")
-    process.kill()
-    process.wait(10)
-    assert repo.gone_within(10)
-    assert repo.passed() == []
-    (repo.outside / "go").touch()
-    code, _, printed = repo.run(worker, "--judge", judge)
-    assert (code, repo.passed(), repo.read("../worked")) == (0, ["T1"], "x"), printed
 
 
 def test_what_a_judge_changes_is_no_part_of_the_work(repo: Repo) -> None:

@@ -4,12 +4,11 @@ record says why."""
 from __future__ import annotations
 
 import signal
-import subprocess
 
 import pytest
 
 from tests.conftest import Repo
-from tests.scripts import HANGS, MAKES, MEET, own, until, wait_for_records
+from tests.scripts import HANGS, MAKES, MEET, own
 
 DIES = """
 import os
@@ -38,13 +37,6 @@ def test_a_loop_that_dies_at_the_same_place_again_ends_the_run(
     assert stops(repo) == ["error"]
     assert not repo.alive()
     assert repo.run(repo.agent(MAKES))[0] == 0
-
-
-def test_a_loop_that_its_agent_stops_goes_on(repo: Repo) -> None:
-    repo.plan(own("T1"))
-    agent = repo.agent(f"os.kill(os.getppid(), signal.SIGSTOP)\n{MAKES}")
-    code, _, printed = repo.run(agent, timeout=30)
-    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
 
 
 def test_the_first_that_ends_says_why_and_the_others_finish(repo: Repo) -> None:
@@ -102,18 +94,3 @@ process.sweep = sweep
     process.wait()
     code, _, printed = repo.run(repo.agent(MAKES, "second"))
     assert (code, repo.passed()) == (0, ["T1"]), printed
-
-
-def test_a_run_that_nobody_reads_stops_nothing(repo: Repo) -> None:
-    """The pipe on which it prints is full, and stays so."""
-    repo.plan(own("T1"), checks=["true"])
-    noise = f"for number in range(3000): print('x' * 100, flush=True)\n{MAKES}"
-    process = repo.start("run", "-v", "--agent", repo.agent(noise))
-    try:
-        until(lambda: repo.passed() == ["T1"], 30)
-        wait_for_records(repo, "recheck", 1)
-    finally:
-        assert process.stdout
-        process.stdout.read()
-    assert process.wait(30) == 0
-    assert isinstance(process, subprocess.Popen)

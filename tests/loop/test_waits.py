@@ -179,18 +179,6 @@ def test_one_task_that_is_denied_does_not_end_the_run_and_three_in_a_row_do(
     assert "make x" in summary["tasks"][0]["reason"]
 
 
-def test_a_reset_that_is_over_is_none(repo: Repo) -> None:
-    info = {"status": "rejected", "resetsAt": int(time.time()) - 5}
-    past = json.dumps({"type": "rate_limit_event", "rate_limit_info": info})
-    plan(repo, {"checks": ["test -f x"]})
-    say = speaker(repo, f"print('''{past}'''); print('''{LIMIT}'''); sys.exit(1)")
-    done = repo.ralph("run", "--agent", say, "--max-wait", "0")
-    assert (done.returncode, len(repo.records("verdict"))) == (
-        75,
-        1,
-    ) and "takes over" not in done.stdout
-
-
 # What is run behind the prefix the first time, before it is lost for two calls: the
 # agent that dies with it, or that has done its work.
 LOSES = {"the agent": "sys.exit(1)", "the checks": ""}

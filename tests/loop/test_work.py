@@ -3,16 +3,13 @@ work."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-
-import pytest
 
 from _ralph.loop.loop import Loop
 from _ralph.loop.stages import Begun, Worked
 from _ralph.loop.work import first_snapshot, run_agent, second_snapshot
 from _ralph.model import AgentResult, Outcome, Verdict
-from tests.conftest import Repo
+from tests.conftest import Repo, cases
 from tests.git.support import listing
 from tests.git.test_branch import work_on
 from tests.loop.test_claim import claimed, ends
@@ -78,32 +75,15 @@ def test_protected_files_in_unfinished_work_are_the_base_s_again(
     assert [*found.restored] == []
 
 
-@pytest.mark.parametrize(
-    ("said", "text", "wanted"),
-    [
-        ("learned: a", "<handoff>x</handoff>", "learned: a"),
-        (" \n", "a <handoff>x</handoff> b <handoff>learned: y</handoff> c", "learned: y"),
-        ("", "<handoff>x", ""),
-    ],
-)  # fmt: skip
+@cases(r"""
+said        text                                                   wanted
+learned: a  <handoff>x</handoff>                                   learned: a
+\n          a <handoff>x</handoff> b <handoff>learned: y</handoff> c  learned: y
+-           <handoff>x
+""")
 def test_the_handoff_is_a_file_or_the_end_of_the_last_message(
     said: str, text: str, wanted: str
 ) -> None:
     result = AgentResult(Outcome.DONE, text=text)
     worked = Worked(Begun.__new__(Begun), result, said=said)
     assert worked.handoff_text == wanted
-
-
-def test_an_attempt_that_passes_makes_few_calls_of_git(repo: Repo) -> None:
-    log, git = repo.outside / "calls", shutil.which("git")
-    repo.tool("git", f'echo git >> {log}; exec {git} "$@"')
-    counts = []
-    for number in (2, 5):
-        log.write_text("")
-        checks = [{"run": f"test -f T{n}", "once": True} for n in range(1, number + 1)]
-        repo.plan(*({"checks": [check]} for check in checks))
-        assert repo.run(repo.agent("P(task).touch()"))[0] == 0
-        counts.append(len(log.read_text().split()))
-        repo.write("progress.txt", "")
-        repo.git("branch", "-qD", "ralph/p")
-    assert (counts[1] - counts[0]) / 3 < 14
