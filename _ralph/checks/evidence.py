@@ -138,7 +138,8 @@ def gather(question: Question) -> list[Evidence]:
     if red and (by_tests or question.gives_up):
         checks = up_to(question.program, [one.result.command for one in red])
         for result in question.run(candidate, checks, AGAIN, True):
-            if not results[result.command].ok:
+            first = results.get(result.command)
+            if first and not first.ok:  # else `setup` is red this time
                 results[result.command] = result
         evidence = measured()
         red = [one for one in evidence if one.red]

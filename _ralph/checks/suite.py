@@ -213,8 +213,6 @@ def judged(
     `allow` could name that lets tests go."""
     tests = result.tests or SingleTests()
     parts = []
-    if change.breaks and change.uncollected:
-        parts.append(f"{text.few(change.uncollected)} cannot be loaded")
     for kind, words in _WORDS.items():
         names = change.names(kind)
         if names:

@@ -25,7 +25,7 @@ Grants = dict[str, list[Path]]
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool that heeds its `files`, which are patterns, only where it trusts them.
+    """A tool that heeds its `files`, patterns from the top, only where it trusts them.
     `asks` tells whether it does so at home: given a file there and the environment. Of
     a place it is told by a `variable` with the paths of the files, by the command
     `allow` and a path, or, an `agent`, by its own module."""
@@ -46,9 +46,7 @@ class Tool:
 
     def tracked(self, git: Git) -> list[str]:
         """Its files that git tracks."""
-        pathspecs = []
-        for one in self.files:
-            pathspecs.append(":(top,glob)" + ("" if "/" in one else "**/") + one)
+        pathspecs = [f":(top,glob){one}" for one in self.files]
         return git.names("ls-files", "-z", "--", *pathspecs)
 
 
@@ -73,15 +71,15 @@ TOOLS = [
     Tool(
         "mise",
         (
-            "mise.toml", ".mise.toml", "mise.*.toml", ".mise.*.toml", ".tool-versions",
-            "**/mise/config.toml", "**/mise/config.*.toml", "**/mise/conf.d/*.toml",
+            "**/mise.toml", "**/.mise.toml", "**/mise.*.toml", "**/.mise.*.toml",
+            "**/.tool-versions", "**/mise/config.toml", "**/mise/config.*.toml", "**/mise/conf.d/*.toml",
             "**/.mise/config.toml", "**/.mise/config.*.toml", "**/.mise/conf.d/*.toml",
         ),
         "mise trust",
         _mise,
         variable="MISE_TRUSTED_CONFIG_PATHS",
     ),
-    Tool("direnv", (".envrc",), "direnv allow", _direnv, allow=("direnv", "allow")),
+    Tool("direnv", ("**/.envrc",), "direnv allow", _direnv, allow=("direnv", "allow")),
 ]  # fmt: skip
 TOOLS += [
     Tool(name, cli.trust.files, f"start {name} here and say yes", agent=cli.trust)

@@ -143,7 +143,7 @@ def test_what_runs_again_and_what_comes_of_it(row: str) -> None:
 
 MUTANTS = r"""
 return self.binds and not self.result.ok => return not self.result.ok
-if not results[result.command].ok: => if False:
+if first and not first.ok:  => if False:  
 (by_tests or question.gives_up) => True
 (by_tests or question.gives_up) => False
 if gone or ( => if (
@@ -178,3 +178,13 @@ def test_what_landed_meanwhile_is_no_evidence_for_a_killed_agent() -> None:
     room = Room(tip="own -")
     found = room.ask(began=began, outcome=Outcome.TIMED_OUT)
     assert found[2].turned and found[2].base is False
+
+
+def test_a_setup_that_is_red_the_second_time_proves_nothing() -> None:
+    room = Room(tip="suite a+, own -", new="suite a-")
+
+    def run(*given: Any) -> list[CheckResult]:
+        found = room.run(*given)
+        return [CheckResult("setup", "make deps", False, 1)] if given[3] else found
+
+    assert [one.red for one in room.ask(run=run)] == [False, True, False]

@@ -187,4 +187,4 @@ def test_a_file_that_cannot_be_loaded_is_named() -> None:
     assert Comparison().uncollected == ()
     change = compare(runs("a+ x+"), runs("x!"))
     said = judged(run("x!"), change, ["src/a.py"]).outcome
-    assert "failed: x cannot be loaded; " in said and "allow" not in said
+    assert "failed: 1 newly red: x; 1 gone: a" in said and "allow" not in said
