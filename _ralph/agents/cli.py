@@ -45,11 +45,11 @@ class Cli:
     folder.
     """
 
-    argv: tuple[str, ...] = ()
+    argv: Sequence[str] = ()
     version: str = ""  # the command that prints it
     prompt: str = "stdin"  # or file
     env: Mapping[str, str] = field(default_factory=dict)  # $NAME is a person's variable
-    permissions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    permissions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     sandbox_needs: tuple[str, ...] = ()  # programs, on Linux
     trust: Trust | None = None
     budget: tuple[str, ...] = ()

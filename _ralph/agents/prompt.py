@@ -136,18 +136,13 @@ def rules_of(rulebook: Path) -> str:
 def compile_prompt(template: Path) -> None:
     """BadInput where a person's prompt template is wrong, cannot be read, or uses what
     no prompt has."""
-    _check_source(_source(template), template)
-
-
-@functools.lru_cache
-def _check_source(source: str, template: Path) -> None:
-    """The same for its text, once: each attempt asks for it."""
     from jinja2 import meta
 
+    source = _source(template)
     with _located(str(template)):
         parsed = _environment().parse(source)
-        unknown = meta.find_undeclared_variables(parsed).difference(VARIABLES)
         _compiled(source)
+    unknown = meta.find_undeclared_variables(parsed).difference(VARIABLES)
     if unknown:
         name = min(unknown)
         has = ", ".join(VARIABLES)

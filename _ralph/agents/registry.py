@@ -37,10 +37,9 @@ def find_agent(command: str, clis: Clis, permissions: str) -> Agent:
         raise BadInput(f"{cannot}: {error}") from None
     if not words:
         raise BadInput("the agent command is empty")
-    name = Path(words[0]).name
-    if name not in clis:
-        return Agent("plain", tuple(words), PLAIN, permissions)
-    return Agent(name, tuple(words), clis[name], permissions)
+    program = Path(words[0]).name
+    name = program if program in clis else "plain"
+    return Agent(name, tuple(words), clis.get(program, PLAIN), permissions)
 
 
 def with_own(rows: Mapping[str, Any]) -> Clis:
@@ -61,19 +60,14 @@ def with_own(rows: Mapping[str, Any]) -> Clis:
 def _with_row(cli: Cli, row: Mapping[str, Any]) -> Cli:
     """An agent, but for what a row says otherwise."""
     argv = [*row.get("argv", cli.argv)]
-    at = len(argv)
-    if "{args}" in argv:
-        at = argv.index("{args}")
+    at = argv.index("{args}") if "{args}" in argv else len(argv)
     argv[at:at] = row.get("argv+", [])
-    cli = replace(cli, argv=tuple(argv), env={**cli.env, **row.get("env", {})})
-    if "prompt" in row:
-        cli = replace(cli, prompt=row["prompt"])
-    if "version" in row:
-        cli = replace(cli, version=shlex.join(row["version"]))
+    said = {key: row[key] for key in ("prompt", "permissions") if key in row}
     if "permissions" in row:  # whoever says them says what confines it
-        levels = {level: tuple(words) for level, words in row["permissions"].items()}
-        cli = replace(cli, permissions=levels, sandbox_needs=())
-    return cli
+        said["sandbox_needs"] = ()
+    if "version" in row:
+        said["version"] = shlex.join(row["version"])
+    return replace(cli, argv=argv, env={**cli.env, **row.get("env", {})}, **said)
 
 
 def require(agent: Agent, here: bool = True) -> None:
@@ -119,16 +113,13 @@ def credentials(agent: Agent, env: Mapping[str, str]) -> tuple[str, str]:
     that keeps its login elsewhere."""
     home = Path(env.get("HOME") or os.path.expanduser("~"))
     env = {**env, **agent.variables(env)}
-    key = login = ""
-    for name in agent.cli.keys:
-        if env.get(name):
-            key = key or name
+    keys = [name for name in agent.cli.keys if env.get(name)]
+    logins = []
     for name in agent.cli.logins:
         variable = name.removeprefix("$")
-        there = env.get(variable) if variable != name else (home / name).is_file()
-        if there:
-            login = login or name
-    return key, login
+        if env.get(variable) or (home / name).is_file():
+            logins.append(name)
+    return "".join(keys[:1]), "".join(logins[:1])
 
 
 def known_credentials(agent: Agent) -> str:

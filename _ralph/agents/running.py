@@ -144,28 +144,30 @@ def conclude(
     """The result of an agent process, from its events and from how it ended."""
     turn = stream.turn
     outcome, reason = _outcome(agent, stream, process, stderr)
-    result = AgentResult(outcome, _line(reason, 300))
-    result.text = text.redact(turn.text if agent.streams else process.tail)
-    result.session = text.one_line(turn.session, 100) or None
-    result.denials = [_line(denied, 200) for denied in turn.denials]
-    result.never = _line(turn.never, 500)
-    result.active = turn.active
-    # What it took
-    result.usd = turn.usd
-    result.tokens = turn.used
-    result.at_least = stream.was_cut_off(outcome)
     unit = stream.unreported(outcome)
+    no_price = ""
     if unit:
         cannot = f"the limit in {unit} cannot be enforced"
-        result.no_price = f"{agent.command} reported no {unit}, so {cannot}"
-    result.seconds = process.seconds
-    # When it can be used again
-    result.overage = turn.overage
-    if outcome is Outcome.LIMITED or turn.overage:
-        result.reset = stream.reset
-    result.exit = process.exit
-    result.survivors = process.survivors
-    return result
+        no_price = f"{agent.command} reported no {unit}, so {cannot}"
+    is_limited = outcome is Outcome.LIMITED or turn.overage
+    return AgentResult(
+        outcome,
+        _line(reason, 300),
+        text=text.redact(turn.text if agent.streams else process.tail),
+        session=text.one_line(turn.session, 100) or None,
+        denials=[_line(denied, 200) for denied in turn.denials],
+        never=_line(turn.never, 500),
+        active=turn.active,
+        usd=turn.usd,
+        tokens=turn.used,
+        at_least=stream.was_cut_off(outcome),
+        no_price=no_price,
+        overage=turn.overage,
+        reset=stream.reset if is_limited else None,
+        seconds=process.seconds,
+        exit=process.exit,
+        survivors=process.survivors,
+    )
 
 
 def _line(words: str, width: int) -> str:
