@@ -26,7 +26,8 @@ from _ralph.state.records import RunBegan
 
 def is_open(loop: Loop) -> bool:
     """Whether this run has its `run` record."""
-    return loop.run_id == loop.history.opened_run
+    opened = loop.history.run
+    return opened is not None and opened.run == loop.run_id
 
 
 def ensure_open(loop: Loop, results: Results, task: Task | None) -> bool:

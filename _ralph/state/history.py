@@ -18,7 +18,6 @@ RETRY_LOGIN = 60.0
 """Seconds after which an agent that worked in this run, and was then refused its login,
 is tried once more: another program may have won a race for its token."""
 _NO_ANSWER = (Verdict.LIMITED, Verdict.UNAVAILABLE, Verdict.INTERRUPTED)
-_REMEMBERED = 100  # notes of agents: no prompt holds more
 LABELS = ("learned", "ruled out", "question", "next step")
 """The parts of a handoff that later attempts or people are told."""
 _LABEL = re.compile(
@@ -145,13 +144,12 @@ class History(Spent):
         default_factory=dict
     )  # attempts under way
     begun: set[str] = field(default_factory=set)  # the ids of all attempts
-    run: records.RunBegan | None = None  # the one that has not stopped
+    run: records.RunBegan | None = None  # of the one that has not stopped, the last
     stopped: records.Stopped | None = None
     this_run: RunHistory = field(default_factory=RunHistory)
     counted_run: str = ""  # its id
     limits: dict[str, float] = field(default_factory=dict)  # of this run alone
     recheck: records.Rechecked | None = None  # the last final check
-    opened_run: str = ""  # the id of the run whose record was the last
     reopened: int = 0  # how often people opened tasks again
     unchecked: int = 0  # the passes since the last re-check
     overage: dict[str, Unavailable] = field(
@@ -222,13 +220,11 @@ class History(Spent):
 
     def _run(self, record: records.RunBegan) -> None:
         self.limits = record.limits
-        self.opened_run = record.run
         if record.continues:
             self.this_run.commit = ""  # the start looked at where the branch is now
-        else:
-            if record.run != self.counted_run or not record.run:
-                self.this_run = RunHistory(first=self.iteration)
-            self.run, self.stopped = record, None
+        elif record.run != self.counted_run or not record.run:
+            self.this_run = RunHistory(first=self.iteration)
+        self.run, self.stopped = record, None
         self.counted_run = record.run
 
     def _start(self, record: records.AttemptBegan) -> None:
@@ -248,8 +244,10 @@ class History(Spent):
         self._prices(record)
         self._bills_extra(record)
         self._provider(record, start.time if start else record.time)
-        _remember(self.learned, record.handoff.get("learned"))
-        _remember(task.ruled_out, record.handoff.get("ruled out"))
+        if learned := record.handoff.get("learned"):
+            self.learned.append(learned)
+        if ruled_out := record.handoff.get("ruled out"):
+            task.ruled_out.append(ruled_out)
         if verdict is Verdict.PASSED:
             task.start_anew()
             task.tried += 1
@@ -312,9 +310,8 @@ class History(Spent):
         elif record.verdict is Verdict.UNAVAILABLE and began >= away.since:
             away = Unavailable(record.time, NEVER, reason=record.reason)
         elif record.verdict is Verdict.LIMITED and record.reset:
-            away = Unavailable(
-                record.time, max(away.reset, record.reset), reason=record.reason
-            )
+            reset = max(away.reset, record.reset)
+            away = Unavailable(record.time, reset, reason=record.reason)
         elif record.verdict is Verdict.LIMITED and began >= away.since:
             away = Unavailable(record.time, tries=away.tries + 1, reason=record.reason)
         run.away[command] = away
@@ -322,15 +319,12 @@ class History(Spent):
     def _in_a_row(self, record: records.AttemptEnded) -> None:
         """Count what ends a run early: tasks blocked, or denied, in a row."""
         run, passed = self.this_run, record.verdict is Verdict.PASSED
-        if record.blocked:
-            run.blocked_in_a_row += 1
+        run.blocked_in_a_row += bool(record.blocked)
         if passed:
             run.blocked_in_a_row = 0
             run.passed += 1
         if record.denied:
-            if record.key in run.denied:
-                run.denied.remove(record.key)
-            run.denied.append(record.key)
+            run.denied = [*dict.fromkeys((*run.denied, record.key))]
         elif passed or record.verdict in COUNTED:
             run.denied = []
 
@@ -355,22 +349,15 @@ class History(Spent):
     def reopen(self, record: records.Retried) -> None:
         """Let a task begin anew, with a person's answer to what it had asked."""
         task = self.of(record)
-        answered, answer = task.answered, task.answer
-        if record.answer:
-            answered, answer = task.question, record.answer
+        question, answered, answer = task.question, task.answered, task.answer
         task.start_anew()
         task.answered, task.answer = answered, answer
+        if record.answer:
+            task.answered, task.answer = question, record.answer
         task.holds = False
         task.set_back = 0
         task.reopened += 1
         self.reopened += 1
-
-
-def _remember(notes: list[str], new: str | None) -> None:
-    """Keep the newest notes."""
-    if new:
-        notes.append(new)
-    del notes[:-_REMEMBERED]
 
 
 def parse_handoff(source: str) -> dict[str, str]:

@@ -66,7 +66,7 @@ def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
             f"ralph plan brief.md, or: ralph add 'TITLE' --check 'COMMAND'"
         )
     if (unproved := prd.unproved(plan)) and not options.judge:
-        raise BadInput(_no_checks(paths, plan, unproved, options.prd))
+        raise BadInput(_no_checks(unproved[0], options.prd))
     return plan
 
 
@@ -91,14 +91,11 @@ def starter() -> Json:
     return found
 
 
-def _no_checks(paths: Paths, plan: Plan, unchecked: list[str], given: Path) -> str:
-    which = f"{unchecked[0]} has none"
-    if len(unchecked) == len(plan.tasks):
-        which = "no task has any of its own"
+def _no_checks(unchecked: str, given: Path) -> str:
     words = ["--check", "YOUR TEST COMMAND"]
     return (
-        f"{paths.prd.name}: there are no checks, so nothing could prove that a task is done "
-        f"({which}). `{command_line('init', given)}` adds those that it finds; or name them:\n\n"
+        f"{given.name}: there are no checks, so nothing could prove that {unchecked} is "
+        f"done. `{command_line('init', given)}` adds those that it finds; or name them:\n\n"
         f"    {command_line('run', given, words)}\n\n"
-        f'or write them under "checks" in {paths.prd.name}'
+        f'or write them under "checks" in {given.name}'
     )

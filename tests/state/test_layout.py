@@ -101,10 +101,3 @@ def test_the_folder_of_logs_is_ignored_and_holds_the_newest_attempts(
     kept = [f"{number:04}-T1.out" for number in range(3, 52)]
     assert left == ["0001-T1.out", *kept, "notify.log"]
     assert ".ralph" not in repo.git("status", "--porcelain")
-
-
-def test_a_file_in_the_place_of_the_folder_of_logs_is_said(repo: Repo) -> None:
-    repo.write(".ralph", "mine")
-    with pytest.raises(BadInput, match=r"\.ralph is not a folder"):
-        layout.logs_folder(layout.locate(repo.path / "prd.json"))
-    assert repo.read(".ralph") == "mine"
