@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from _ralph import files, text
-from _ralph.errors import BadInput, NeedsPerson, RalphError, StopNow, TryLater
+from _ralph.errors import BadInput, NeedsPerson
 from _ralph.git.git import BULK, Git, Late, no_space, nul
 from _ralph.git.merge import merge
 
@@ -54,10 +54,6 @@ class Branch:
 
     def tip(self) -> str:
         """The commit that the branch is at; nothing if it does not exist."""
-        # A ref that was just written is mostly a file of its own.
-        data = files.read_regular(self.git.common / self.ref, 100) or b""
-        if re.fullmatch(rb"[0-9a-f]{40,64}\n", data):
-            return data.decode().strip()
         return self.commit_at(self.ref)
 
     def contains(self, commit: str, tip: str) -> bool:
@@ -116,16 +112,20 @@ class Branch:
         start = self.beginning()
         tip = self.tip()
         if not tip:
-            return start, [self._make(start)]
+            made = self.git.run("update-ref", "-m", "ralph: begin", self.ref, start, "")
+            if made.code:  # as beside a branch `ralph` it refuses `ralph/p`
+                raise BadInput(
+                    f"the branch {self.name} cannot be made: "
+                    f"{text.one_line(made.error)}; use another with --branch or "
+                    f"branchName"
+                )
+            where = ", where the remote's is" if start == self._remote_tip() else ""
+            return start, [f"made branch {self.name}{where}"]
         if start == tip:
-            missing = self.git.maybe("rev-list", "--count", f"{tip}..HEAD")
-            number = int(missing or 0)
-            if not number:
-                return tip, []
-            lacks = text.count(number, "commit")
-            return tip, [
-                f"branch {self.name} continues from its tip; it lacks {lacks} of HEAD"
-            ]
+            missing = int(self.git.maybe("rev-list", "--count", f"{tip}..HEAD") or 0)
+            lacks = f"it lacks {text.count(missing, 'commit')} of HEAD"
+            said = f"branch {self.name} continues from its tip; {lacks}"
+            return tip, [said] if missing else []
         kept = ""
         if not self.contains(tip, start):
             kept = f"; its old tip is parked at {self.park(tip, _MERGED)}"
@@ -134,22 +134,6 @@ class Branch:
         except Moved:
             return self.open()
         return start, [f"{self.name} is merged; restarted from your HEAD{kept}"]
-
-    def _make(self, start: str) -> str:
-        """Make the branch at `start`; a line that says where that is. BadInput if git
-        refuses, as beside a branch `ralph` it refuses `ralph/p`."""
-        try:
-            self.git("update-ref", "-m", "ralph: begin", self.ref, start, "")
-        except (StopNow, TryLater):
-            raise
-        except RalphError as error:
-            raise BadInput(
-                f"the branch {self.name} cannot be made: {error}; use another with "
-                f"--branch or branchName"
-            ) from None
-        if start == self._remote_tip():
-            return f"made branch {self.name}, where the remote's is"
-        return f"made branch {self.name}"
 
     # ---------------------------------------------------------------- what landed
 
