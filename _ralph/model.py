@@ -359,7 +359,6 @@ class Judgement(Spent):
     objections: list[str] = field(
         default_factory=list
     )  # criteria that are not met, with reasons
-    session: str = ""
 
 
 @dataclass(kw_only=True)

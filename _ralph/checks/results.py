@@ -61,7 +61,7 @@ class Results:
         for tree in list(self.known.said)[:-MOST_TREES]:
             del self.known.said[tree]
         files.make_way(self.path)
-        files.atomic_write(self.path, codec.dumped(self.known), durable=False)
+        files.atomic_write(self.path, codec.dumped(self.known))
 
     def room_changes(self) -> None:
         """Note that the room does not hold what it did, before anything runs there."""

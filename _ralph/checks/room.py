@@ -180,8 +180,8 @@ class Room:
         remove_repositories(self.place, self._tree)
         self.place.git.maybe("add", "-u", "--sparse", "--", ":/", timeout=BULK)
         ours = {*self.place.git.names("ls-files", "-z")}
-        index = str(self.path / ".git/index")
-        theirs = self.place.git.maybe("ls-files", "-z", GIT_INDEX_FILE=index)
+        index = self.path / ".git/index"
+        theirs = self.places.home.seen_at(self.path, index).maybe("ls-files", "-z")
         new = []
         for name in names_in(theirs):
             if name not in ours and (self.path / name).is_file():

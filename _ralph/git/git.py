@@ -170,55 +170,46 @@ class Git:
         own, common = _paths(root, "--absolute-git-dir", "--git-common-dir")
         return cls(root, own, common)
 
-    def __call__(
-        self, *words: str, stdin: bytes = b"", timeout: float = QUICK, **env: str
-    ) -> str:
+    def __call__(self, *words: str, stdin: bytes = b"", timeout: float = QUICK) -> str:
         """The output. RalphError, with git's own words, if the call fails."""
-        done = self.run(*words, stdin=stdin, timeout=timeout, **env)
+        done = self.run(*words, stdin=stdin, timeout=timeout)
         if done.code != 0:
             raise _error(self.root, words, done)
         return done.output
 
     def maybe(
-        self, *words: str, stdin: bytes = b"", timeout: float = QUICK, **env: str
+        self, *words: str, stdin: bytes = b"", timeout: float = QUICK
     ) -> str | None:
         """The output; None if the call fails."""
-        done = self.run(*words, stdin=stdin, timeout=timeout, **env)
+        done = self.run(*words, stdin=stdin, timeout=timeout)
         return done.output if done.code == 0 else None
 
-    def names(
-        self, *words: str, stdin: bytes = b"", timeout: float = QUICK
-    ) -> list[str]:
+    def names(self, *words: str, timeout: float = QUICK) -> list[str]:
         """The output of a call with -z. RalphError if it fails."""
-        return names_in(self(*words, stdin=stdin, timeout=timeout))
+        return names_in(self(*words, timeout=timeout))
 
-    def run(
-        self, *words: str, stdin: bytes = b"", timeout: float = QUICK, **env: str
-    ) -> Done:
+    def run(self, *words: str, stdin: bytes = b"", timeout: float = QUICK) -> Done:
         """How a call that may fail ended."""
         with buffer(stdin) as given, buffer() as out, buffer() as err:
             try:
                 process = subprocess.Popen(
                     self.calls.command(words),
                     cwd=self.root,
-                    env={**self.calls.env, **self.env, **env},
+                    env={**self.calls.env, **self.env},
                     start_new_session=True,
                     stdin=given,
                     stdout=out,
                     stderr=err,
                 )
             except FileNotFoundError:
-                raise BadInput(
-                    f"git is not installed, or {self.root} is gone"
-                ) from None
+                why = f"git is not installed, or {self.root} is gone"
+                raise BadInput(why) from None
             with process:
                 _wait(process, f"git {_verb(words)}", timeout, self.calls.control)
             out.seek(0)
             err.seek(0)
-            output = os.fsdecode(out.read())
-            return Done(
-                process.returncode, output, err.read().decode("utf-8", "replace")
-            )
+            said = err.read().decode("utf-8", "replace")
+            return Done(process.returncode, os.fsdecode(out.read()), said)
 
     def sync(self) -> None:
         """Make all objects durable: agents sync nothing, and git little. In a child, as

@@ -95,7 +95,6 @@ def ask_judge(loop: Loop, examined: Examined) -> tuple[Judgement, Answer, AgentR
         name = f"{begun.name}-judge"
         result = run_role(loop, judge, prompt, name, env, share, place.root)
         judgement.add(spent_on([result]))
-        judgement.session = result.session or ""
         judgement.overage = result.overage
         judgement.reset = result.reset or 0.0
         if loop.control.stop_now:
