@@ -13,9 +13,13 @@ from _ralph.files import table
 
 _TABLE = table("detect.json")["places"]
 _ROLE = 65  # more than there can be workspaces
-_GIT_S_OWN = ("GIT_INDEX_FILE", "GIT_EDITOR", "GIT_PREFIX")
 _COMPOSE = "COMPOSE_PROJECT_NAME"
 """What keeps containers and volumes of two places apart."""
+_BUN = "BUN_INSTALL_CACHE_DIR"
+"""The cache from which Bun links files, also where it is told not to."""
+_PNPM = "npm_config_package_import_method"
+"""What older pnpm reads, and npm warns of, as it does not know it."""
+_GIT_S_OWN = ("GIT_INDEX_FILE", "GIT_EDITOR", "GIT_PREFIX")
 
 
 def in_place(
@@ -43,18 +47,15 @@ def in_place(
     if venv and not os.path.isdir(moved.get("VIRTUAL_ENV", "")):
         _enter_venv(moved, place / ".venv")
     moved |= _TABLE["set"]
-    for file, values in _TABLE["set beside"].items():
-        if (home / file).exists():
-            moved |= values
-    for name, value in _TABLE["set where it is not"].items():
-        moved.setdefault(name, value)
+    if (home / "pnpm-lock.yaml").exists():
+        moved[_PNPM] = "copy"
+    moved[_BUN] = str(place / "node_modules/.cache/bun")
+    moved.setdefault("PIP_REQUIRE_VIRTUALENV", "1")
     for name, folder in _TABLE["inside"].items():
         if not Path(os.path.normpath(place / moved.get(name, ""))).is_relative_to(
             place
         ):
             moved[name] = str(place / folder)
-    for name, folder in _TABLE["inside but for setup"].items():
-        moved[name] = str(place / folder)
     slot = slot_of(place)
     plan = re.sub(r"[^a-z0-9_-]", "-", place.parent.name.lower())
     moved.setdefault(_COMPOSE, f"{plan}-{slot}")
@@ -67,16 +68,14 @@ def shared_caches(env: Mapping[str, str]) -> dict[str, str]:
     """The caches in the environment `env` from which `setup` may link files: each of
     them is replaced by a copy afterwards, but those that an agent or a check links are
     not."""
-    return {name: env.get(name, "") for name in _TABLE["inside but for setup"]}
+    return {_BUN: env.get(_BUN, "")}
 
 
 def forwarded_env(env: Mapping[str, str], more: Collection[str]) -> dict[str, str]:
     """What of the environment of a command in a place must be told to the other side of
     a prefix: ralph's own variables, those that keep places apart, and `more`."""
-    names = {*more, *_TABLE["set"], *_TABLE["inside"], *_TABLE["inside but for setup"]}
-    for values in _TABLE["set beside"].values():
-        names.update(values)
-    names.update(_GIT_S_OWN, [_COMPOSE])
+    names = {*more, *_TABLE["set"], *_TABLE["inside"], *_GIT_S_OWN}
+    names |= {_COMPOSE, _BUN, _PNPM}
     names.update(name for name in env if name.startswith("RALPH_"))
     return {name: value for name, value in env.items() if name in names}
 
