@@ -59,19 +59,12 @@ if rung == 'refused'"""
 def test_each_failed_attempt_is_one_rung_and_the_last_is_repeated(repo: Repo) -> None:
     say = speaker(repo, MODELS)
     ladder = [f"{say} haiku", f"{say} sonnet", f"{say} opus"]
-    plan(
-        repo,
-        OWN,
-        {"checks": ["false"], "id": "T9"},
-        agent=ladder,
-        limits={"attempts": 5},
-    )
+    never = {"checks": ["false"], "id": "T9"}
+    plan(repo, OWN, never, agent=ladder, limits={"attempts": 5})
     assert repo.ralph("run").returncode == 4
     up = ["haiku", "sonnet", "opus", "opus", "opus"]
-    assert calls(repo) == [
-        *(f"T1 {rung}" for rung in up[:3]),
-        *(f"T9 {rung}" for rung in up),
-    ]
+    first = [f"T1 {rung}" for rung in up[:3]]
+    assert calls(repo) == first + [f"T9 {rung}" for rung in up]
     assert worked_by(repo) == [f"speaker {rung}" for rung in [*up[:3], *up]]
     assert "Ralph-Agent: " in repo.git("log", "-1", "--format=%B", "ralph/p")
 
@@ -80,32 +73,20 @@ def test_a_task_has_its_own_ladder_and_the_command_line_goes_before_both(
     repo: Repo,
 ) -> None:
     say = speaker(repo, MODELS)
-    plan(
-        repo,
-        {**OWN, "agent": [f"{say} haiku", f"{say} opus"]},
-        SECOND,
-        agent=f"{say} other",
-    )
+    own = {**OWN, "agent": [f"{say} haiku", f"{say} opus"]}
+    plan(repo, own, SECOND, agent=f"{say} other")
     assert repo.ralph("run").returncode == 0
     assert calls(repo) == ["T1 haiku", "T1 opus", "T2 other"]
     plan(repo, {**THIRD, "agent": f"{say} haiku"}, project="next")
-    assert (
-        repo.ralph(
-            "run", "--agent", f"{say} sonnet", "--agent", f"{say} opus"
-        ).returncode
-        == 0
-    )
+    words = ("--agent", f"{say} sonnet", "--agent", f"{say} opus")
+    assert repo.ralph("run", *words).returncode == 0
     assert calls(repo)[3:] == ["T3 sonnet", "T3 opus"]
 
 
 def test_a_task_that_is_opened_again_begins_at_the_first_rung(repo: Repo) -> None:
     say = speaker(repo, MODELS)
-    plan(
-        repo,
-        {"checks": ["false"]},
-        agent=[f"{say} haiku", f"{say} opus"],
-        limits={"attempts": 2},
-    )
+    ladder = [f"{say} haiku", f"{say} opus"]
+    plan(repo, {"checks": ["false"]}, agent=ladder, limits={"attempts": 2})
     assert repo.ralph("run").returncode == 4
     assert repo.ralph("retry", "T1").returncode == 0
     assert repo.ralph("run", "--max-iterations", "1").returncode == 3
@@ -116,21 +97,16 @@ def test_every_rung_and_the_fallback_are_looked_at_before_the_first_attempt(
     repo: Repo,
 ) -> None:
     say = speaker(repo, MODELS)
-    for more in (
-        {"agent": [say, "no-such-agent"]},
-        {"agent": say, "fallback": "no-such-agent"},
-    ):
-        plan(repo, OWN, **more)
+    away = "no-such-agent"
+    for agent, fallback in (([say, away], say), (say, away)):
+        plan(repo, OWN, agent=agent, fallback=fallback)
         done = repo.ralph("run")
         assert done.returncode == 5 and "'no-such-agent' is not on PATH" in done.stderr
     plain = repo.agent(WORKS)
     plan(repo, OWN, agent=say, fallback=plain)
     done = repo.ralph("run", "--max-usd", "1")
-    assert (
-        done.returncode == 2
-        and f"a limit in dollars cannot be enforced: {plain} does not report dollars"
-        in done.stderr
-    )
+    said = f"a limit in dollars cannot be enforced: {plain} does not report dollars"
+    assert done.returncode == 2 and said in done.stderr
     assert not (repo.path / "progress.txt").exists()
 
 
@@ -144,10 +120,7 @@ def test_the_fallback_works_while_the_agent_cannot_be_had(repo: Repo, why: str) 
     code = repo.ralph("run")
     assert (code.returncode, repo.passed()) == (0, ["T1", "T2"]), code.stderr
     assert calls(repo) == [f"T1 {why}", "T1 other", "T2 other"]
-    assert [record["verdict"] for record in repo.records("verdict")][1:] == [
-        "passed",
-        "passed",
-    ]
+    assert repo.verdicts()[1:] == ["T1 passed", "T2 passed"]
     assert not repo.records("wait")
 
 
@@ -158,30 +131,19 @@ def test_where_both_are_away_the_sooner_is_waited_for_and_none_means_5(
     plan(repo, OWN, agent=f"{say} refused", fallback=f"{say} limited")
     done = repo.ralph("run", "--max-wait", "0")
     assert done.returncode == 75 and calls(repo) == ["T1 refused", "T1 limited"]
+    # the first comes back
     plan(repo, OWN, agent=f"{say} limited", fallback=f"{say} refused", project="second")
-    assert (
-        repo.ralph("run", "--max-wait", "0").returncode == 75
-    )  # and not 5: the first comes back
-    plan(
-        repo,
-        OWN,
-        agent=f"{say} refused",
-        fallback=f"{say} refused again",
-        project="third",
-    )
+    assert repo.ralph("run", "--max-wait", "0").returncode == 75
+    agents = {"agent": f"{say} refused", "fallback": f"{say} refused again"}
+    plan(repo, OWN, **agents, project="third")
     done = repo.ralph("run")
     assert done.returncode == 5 and "the agent cannot run" in done.stdout
 
 
 def test_the_fallback_is_not_for_work_that_failed(repo: Repo) -> None:
     say = speaker(repo, MODELS)
-    plan(
-        repo,
-        {"checks": ["false"]},
-        agent=f"{say} haiku",
-        fallback=f"{say} other",
-        limits={"attempts": 2},
-    )
+    agents = {"agent": f"{say} haiku", "fallback": f"{say} other"}
+    plan(repo, {"checks": ["false"]}, **agents, limits={"attempts": 2})
     assert repo.ralph("run").returncode == 4
     assert calls(repo) == ["T1 haiku", "T1 haiku"]
 

@@ -7,41 +7,28 @@ import json
 import time
 from typing import Any
 
-import pytest
-
-from tests.conftest import Repo
+from tests.conftest import Repo, cases
 from tests.scripts import RESULT, own, plan, speaker
 
 
-def steps(repo: Repo, script: str, *tasks: dict[str, Any], **top: Any) -> str:
-    """An agent that reports each step, as OpenCode does, and the plan that names it;
-    its path."""
-    row = {"like": "opencode", "argv": ["stepper"], "permissions": {"edit": []}}
-    repo.plan(*tasks, agents={"stepper": row}, **top)
-    return str(repo.program("../stepper", f'exec {repo.agent(script, "steps")} "$@"'))
-
-
 def result(**fields: Any) -> str:
-    """A final event with these fields changed; None takes one away."""
-    event = {**json.loads(RESULT), **fields}
-    return json.dumps({key: value for key, value in event.items() if value != "gone"})
+    """A final event with these fields changed."""
+    return json.dumps({**json.loads(RESULT), **fields})
 
 
-@pytest.mark.parametrize(
-    ("words", "said", "unit"),
-    [
-        ("--max-usd 5", {"total_cost_usd": None}, "dollars"),
-        ("--max-tokens 5000", {"usage": {}}, "tokens"),
-        ("--max-usd 5", {"result": "cannot be read", "total_cost_usd": 12}, "dollars"),
-    ],
-)
+@cases("""
+limit              said                                                unit
+--max-usd=5        {"total_cost_usd": null}                            dollars
+--max-tokens=5000  {"usage": {}}                                       tokens
+--max-usd=5        {"result": "cannot be read", "total_cost_usd": 12}  dollars
+""")
 def test_a_limit_and_a_result_that_does_not_report_what_is_limited_end_the_run(
-    repo: Repo, words: str, said: dict[str, Any], unit: str
+    repo: Repo, limit: str, said: str, unit: str
 ) -> None:
     plan(repo, {"checks": ["false"]}, {"checks": ["false"]})
-    line = result(**said).replace('"cannot be read"', '"x')
+    line = result(**json.loads(said)).replace('"cannot be read"', '"x')
     say = speaker(repo, f"P('x').write_text(str(time.time())); print('''{line}''')")
-    code, summary, printed = repo.run(say, *words.split())
+    code, summary, printed = repo.run(say, limit)
     assert (code, summary["stop"], summary["iterations"]) == (4, "no-price", 1), printed
     assert f"reported no {unit}" in summary["reason"]
 
@@ -74,10 +61,8 @@ def test_a_task_with_a_limit_of_its_own_is_blocked_there_and_the_others_go_on(
     plan(repo, {"id": "T1", "checks": ["false"], "limits": {"usd": 2}}, own("T2"))
     say = speaker(repo, SPENDS + "\nif task == 'T2': P('T2.txt').write_text('good')")
     code, summary, printed = repo.run(say, "--max-usd", "50")
-    assert code == 4 and [task["state"] for task in summary["tasks"]] == [
-        "blocked",
-        "passed",
-    ], printed
+    states = [task["state"] for task in summary["tasks"]]
+    assert (code, states) == (4, ["blocked", "passed"]), printed
     assert summary["tasks"][0]["attempts"] == 2
     assert "its limit of $2.00 is spent" in summary["tasks"][0]["reason"]
     assert repo.ralph("retry", "T1").returncode == 0
@@ -88,10 +73,8 @@ def test_the_agent_of_a_task_with_a_limit_in_minutes_is_ended(repo: Repo) -> Non
     plan(repo, {"id": "T1", "checks": ["false"], "limits": {"minutes": 0.05}})
     started = time.monotonic()
     code, summary, printed = repo.run(speaker(repo, "P('x').touch(); time.sleep(60)"))
-    assert (code, summary["iterations"]) == (
-        4,
-        1,
-    ) and time.monotonic() - started < 30, printed
+    assert (code, summary["iterations"]) == (4, 1), printed
+    assert time.monotonic() - started < 30
     assert "its limit of 0.05 minutes is used up" in summary["tasks"][0]["reason"]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from typing import Any
 
 import pytest
 
@@ -26,20 +27,13 @@ def test_tokens_dollars_and_session_stand_in_record_status_and_summary(
     repo: Repo,
 ) -> None:
     plan(repo, {"checks": ["test -f T1.txt"]})
-    code, summary, _ = repo.run(
-        speaker(repo, f"P('T1.txt').touch(); print('''{RESULT}''')")
-    )
-    assert code == 0
-    assert (summary["usd"], summary["tokens"]) == (
-        0.25,
-        {"input": 15, "output": 7, "cached": 5},
-    )
-    record = repo.records("verdict")[0]
-    assert (record["usd"], record["session"], record["tokens"]["input"]) == (
-        0.25,
-        "s-1",
-        15,
-    )
+    say = speaker(repo, f"P('T1.txt').touch(); print('''{RESULT}''')")
+    code, summary, _ = repo.run(say)
+    tokens = {"input": 15, "output": 7, "cached": 5}
+    assert (code, summary["usd"], summary["tokens"]) == (0, 0.25, tokens)
+    (record,) = repo.records("verdict")
+    assert (record["usd"], record["session"]) == (0.25, "s-1")
+    assert record["tokens"]["input"] == 15
     assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.25
     assert "$0.25, ended well" in repo.read("progress.txt")
 
@@ -49,11 +43,9 @@ def test_tokens_dollars_and_session_stand_in_record_status_and_summary(
 )
 def test_a_login_failure_stops_with_5_at_once(repo: Repo, line: str) -> None:
     plan(repo, {"checks": ["false"]})
-    script = (
-        f"print('''{line}''', flush=True); time.sleep(3600)"
-        if line
-        else "sys.exit('not logged in')"
-    )
+    script = "sys.exit('not logged in')"
+    if line:
+        script = f"print('''{line}''', flush=True); time.sleep(3600)"
     code, summary, printed = repo.run(speaker(repo, script))
     assert (code, summary["stop"]) == (5, "unavailable")
     assert repo.verdicts() == ["T1 unavailable"] and "does not answer" not in printed
@@ -67,13 +59,10 @@ def test_an_attempt_may_finish_on_paid_extra_usage_and_the_next_does_not_begin(
     say = speaker(repo, f"{work}; print('''{overage(3600)}'''); print('''{RESULT}''')")
     code, summary, printed = repo.run(say, "--max-wait", "0")
     assert (code, summary["stop"], repo.passed()) == (75, "limited", ["T1"])
-    assert (
-        "the provider bills extra usage" in printed
-        and "--allow-overage" in summary["reason"]
-    )
-    code, summary, _ = repo.run(
-        say, "--once"
-    )  # a run that begins anew knows it from the notes
+    assert "the provider bills extra usage" in printed
+    assert "--allow-overage" in summary["reason"]
+    # a run that begins anew knows it from the notes
+    code, summary, _ = repo.run(say, "--once")
     assert (code, repo.passed(), len(repo.records("start"))) == (75, ["T1"], 1)
     code, summary, _ = repo.run(say, "--max-wait", "10m")
     assert code == 75 and "more than --max-wait allows" in summary["reason"]
@@ -85,26 +74,21 @@ def test_a_limit_costs_no_attempt_and_ends_with_75_when_not_waiting(repo: Repo) 
     say = speaker(repo, f"print('''{LIMIT}''')")
     for words in (["--max-wait", "0"], ["--once"]):
         code, summary, _ = repo.run(say, *words)
-        assert (code, summary["stop"], summary["tasks"][0]["state"]) == (
-            75,
-            "limited",
-            "open",
-        )
-    reset = f'{{"type":"rate_limit_event","rate_limit_info":{{"status":"rejected","resetsAt":{int(time.time()) + 90000}}}}}'
-    code, summary, _ = repo.run(
-        speaker(repo, f"print('''{reset}'''); print('''{LIMIT}''')")
-    )
-    assert (code, summary["stop"]) == (75, "limited") and "--max-wait" in summary[
-        "reason"
-    ]
+        assert (code, summary["stop"]) == (75, "limited")
+        assert summary["tasks"][0]["state"] == "open"
+    info = {"status": "rejected", "resetsAt": int(time.time()) + 90000}
+    reset = json.dumps({"type": "rate_limit_event", "rate_limit_info": info})
+    late = speaker(repo, f"print('''{reset}'''); print('''{LIMIT}''')")
+    code, summary, _ = repo.run(late)
+    assert (code, summary["stop"]) == (75, "limited")
+    assert "--max-wait" in summary["reason"]
 
 
 def test_a_wait_is_a_record_and_ends_with_the_runs_time_or_a_signal(repo: Repo) -> None:
     plan(repo, {"checks": ["false"]})
     say = speaker(repo, f"print('''{LIMIT}''')")
-    code, summary, _ = repo.run(
-        say, "--max-hours", "0.0014", "--notify", f"cat >> {repo.outside}/told"
-    )
+    words = ("--max-hours", "0.0014", "--notify", f"cat >> {repo.outside}/told")
+    code, summary, _ = repo.run(say, *words)
     assert (code, summary["stop"]) == (3, "limit")
     assert len(repo.records("wait")) == 1
     assert repo.read("../told").count('"stop"') == 2
@@ -127,25 +111,19 @@ def test_a_deadline_in_silence_is_a_limit_and_one_with_words_is_an_attempt(
     silent = speaker(repo, "time.sleep(3600)")
     assert repo.run(silent, "--agent-timeout", "1s", "--max-wait", "0")[0] == 75
     assert repo.run(silent, "--idle-timeout", "1s", "--max-iterations", "1")[0] == 75
-    event = (
-        '{"type":"assistant","message":{"content":[{"type":"text","text":"thinking"}]}}'
-    )
+    said = {"content": [{"type": "text", "text": "thinking"}]}
+    event = json.dumps({"type": "assistant", "message": said})
     talker = speaker(repo, f"print('''{event}''', flush=True); time.sleep(3600)")
-    assert (
-        repo.run(
-            talker, "--idle-timeout", "1s", "--max-wait", "0", "--max-iterations", "1"
-        )[0]
-        == 3
-    )
+    words = "--idle-timeout 1s --max-wait 0 --max-iterations 1"
+    assert repo.run(talker, *words.split())[0] == 3
     assert repo.verdicts() == ["T1 limited", "T1 limited", "T1 timed-out"]
 
 
 def test_work_that_its_own_limit_cut_off_is_no_attempt(repo: Repo) -> None:
     plan(repo, {"checks": ["false"]}, limits={"attempts": 1})
     ended = cost(1.0001, is_error=True, subtype="error_max_budget_usd")
-    code, summary, _ = repo.run(
-        speaker(repo, f"P('x').touch(); print('''{ended}''')"), "--max-usd", "1"
-    )
+    say = speaker(repo, f"P('x').touch(); print('''{ended}''')")
+    code, summary, _ = repo.run(say, "--max-usd", "1")
     assert (code, summary["stop"], summary["tasks"][0]["attempts"]) == (3, "limit", 0)
     assert repo.verdicts() == ["T1 interrupted"]
 
@@ -154,27 +132,17 @@ def test_one_task_that_is_denied_does_not_end_the_run_and_three_in_a_row_do(
     repo: Repo,
 ) -> None:
     """T1 is denied, T2 works, then T3 to T5 are denied: T6 is not tried."""
-    plan(
-        repo,
-        *[{"checks": [f"test -f T{i}.txt"]} for i in range(1, 7)],
-        limits={"attempts": 1},
-    )
+    tasks = [{"checks": [f"test -f T{i}.txt"]} for i in range(1, 7)]
+    plan(repo, *tasks, limits={"attempts": 1})
     denials = [{"tool_name": "Bash", "tool_input": {"command": "make x"}}]
     denied = json.loads(RESULT) | {"permission_denials": denials}
     says = f"print({json.dumps(denied)!r})"
-    code, summary, _ = repo.run(
-        speaker(repo, f"if task == 'T2': P('T2.txt').touch()\n{says}")
-    )
-    assert (code, summary["stop"]) == (5, "unavailable") and "make x" in summary[
-        "reason"
-    ]
-    assert repo.verdicts() == [
-        "T1 failed",
-        "T2 passed",
-        "T3 failed",
-        "T4 failed",
-        "T5 failed",
-    ]
+    say = speaker(repo, f"if task == 'T2': P('T2.txt').touch()\n{says}")
+    code, summary, _ = repo.run(say)
+    assert (code, summary["stop"]) == (5, "unavailable")
+    assert "make x" in summary["reason"]
+    verdicts = "T1 failed, T2 passed, T3 failed, T4 failed, T5 failed"
+    assert ", ".join(repo.verdicts()) == verdicts
     assert repo.read("progress.txt").count("- denied: Bash: make x") == 5
     assert "make x" in summary["tasks"][0]["reason"]
 
@@ -189,16 +157,11 @@ def test_a_prefix_that_starts_nothing_is_waited_for_and_no_attempt_is_counted(
     repo: Repo, first: str
 ) -> None:
     down = repo.outside / "down"
-    lost = (
-        f'if [ -s {down} ]; then sed -i 1d {down}; echo "no daemon" >&2; exit 125; fi'
-    )
+    dies = 'echo "no daemon" >&2; exit 125'
+    lost = f"if [ -s {down} ]; then sed -i 1d {down}; {dies}; fi"
     wrap = repo.tool("wrap", f'{lost}\nexec "$@"')
-    repo.plan(
-        {"checks": ["test -f T1.txt"]},
-        limits={"attempts": 1},
-        wrap=f"{wrap}",
-        checks=["true"],
-    )
+    top: dict[str, Any] = {"limits": {"attempts": 1}, "wrap": str(wrap)}
+    repo.plan({"checks": ["test -f T1.txt"]}, checks=["true"], **top)
     deeds = f"""
 if not (OUT / 'was').exists():
     (OUT / 'was').touch(); P({str(down)!r}).write_text('1\\n' * 3)
