@@ -86,7 +86,6 @@ def with_trailers(places: Places, said: str, given: Sequence[str]) -> str:
 
 
 def run_hooks(
-    places: Places,
     branch: Branch,
     room: Room,
     candidate: str,
@@ -103,7 +102,7 @@ def run_hooks(
     if setup:
         hooked.results.append(setup)
         return hooked
-    tree, result = _pre_commit(places, room, candidate, tip, allow, name)
+    tree, result = _pre_commit(room, candidate, tip, allow, name)
     if result:
         hooked.results.append(result)
     if hooked.red:
@@ -112,14 +111,13 @@ def run_hooks(
     said, more = room.said(message.said, name)
     hooked.results += more
     if not hooked.red:
-        words = with_trailers(places, said, message.trailers)
+        words = with_trailers(room.places, said, message.trailers)
         hooked.commit = branch.commit(tree, tip, words, sign=branch.signs)
         branch.pin("candidate", hooked.commit)
     return hooked
 
 
 def _pre_commit(
-    places: Places,
     room: Room,
     candidate: str,
     tip: str,
@@ -129,20 +127,20 @@ def _pre_commit(
     """Run the `pre-commit` hook; the tree that it leaves, with what is protected as
     before, and its result. One that rewrote files and failed, as formatters do, runs
     once more."""
-    tree, result = places.home.tree(candidate), None
+    tree, result = room.places.home.tree(candidate), None
     for _ in range(2):
         room.hold(tree, tip)
         result = room.hook("pre-commit", name)
         if not result or not room.place.exists:
             break
         before = tree
-        tree = places.restored(tip, room.staged(), allow)[0]
+        tree = room.places.restored(tip, room.staged(), allow)[0]
         if result.ok or tree == before:
             break
     return tree, result
 
 
-def refused_message(places: Places, room: Room, task: Task, said: str) -> str:
+def refused_message(room: Room, task: Task, said: str) -> str:
     """Try a message with the hooks that see it, in a room that holds the files to try
     it on. Why they refuse it, in a sentence, or nothing."""
     shown = repr(text.one_line(said, 80))
@@ -151,7 +149,7 @@ def refused_message(places: Places, room: Room, task: Task, said: str) -> str:
             why = text.one_line(text.tail(result.tail, 600), 300)
             return (
                 f"the hook {result.name} refuses ralph's message {shown} for {task.id}; "
-                f'write another "commit" in {places.paths.prd.name}; the hook '
+                f'write another "commit" in {room.places.paths.prd.name}; the hook '
                 f"{result.outcome}: {why or 'it printed nothing'}"
             )
     return ""
@@ -174,7 +172,7 @@ def refused_commits(places: Places, tip: str) -> CheckResult | None:
         if parent is None:
             nothing = git("mktree").strip()
             parent = git("commit-tree", nothing, "-m", "nothing")
-        result = _pre_commit(places, room, commit, parent.strip(), (), "hooks")[1]
+        result = _pre_commit(room, commit, parent.strip(), (), "hooks")[1]
         if result is None or result.ok:
             return None
         refused.append(result)

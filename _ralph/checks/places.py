@@ -360,9 +360,6 @@ def prepare_workspace(
         remove_unusable(place, tree)
         if not result.ok:
             return result
-        # What setup did to tracked files the next checkout undoes: use the place once.
-        if place.git.maybe("diff", "--name-only", tree, timeout=BULK):
-            stamp = ""
     note_setup(place, stamp, dict.fromkeys(made))
     return None
 

@@ -166,9 +166,7 @@ class Room:
             if not result:
                 continue
             left = files.read_regular(path) or b""
-            message = left.decode("utf-8", "replace").replace("\0", "")
-            if result.ok and not message.strip():
-                result = replace(result, ok=False, tail="it left no commit message")
+            message = left.decode("utf-8", "replace").replace("\0", "") or message
             results.append(result)
             if not result.ok:
                 break

@@ -165,7 +165,6 @@ def gathered(
         loop.view.doing("running commit hooks")
         room = Room.at(loop.places, loop.paths.room, env)
         hooked = hooks.run_hooks(
-            loop.places,
             loop.branch,
             room,
             candidate.commit,

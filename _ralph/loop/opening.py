@@ -206,7 +206,7 @@ class Opening:
             if said in tried:
                 continue
             tried.add(said)
-            if why := hooks.refused_message(places, room, task, said):
+            if why := hooks.refused_message(room, task, said):
                 raise BadInput(why)
         return []
 

@@ -290,8 +290,6 @@ script                       said
 #!/no/such/program           cannot run
 #!/bin/sh\nsleep 60          timed out
 #!/bin/sh\nrm -rf "$PWD"     it removed or replaced the checkout
-#!/bin/sh\nrm "$1"           it left no commit message
-#!/bin/sh\nrm -rf .git       it left no commit message
 """)
 def test_a_hook_for_messages_that_cannot_work_is_said_before_an_agent_is_paid(
     repo: Repo, script: str, said: str
