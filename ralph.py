@@ -345,9 +345,9 @@ def land(**given: Any) -> int:
 
 @cli.command()
 @options.PRD
-@options.takes(options.CLEAN_OPTIONS)
+@options.FORCE
 @options.for_people
-def clean(prd: Path, dry_run: bool, force: bool) -> int:
+def clean(prd: Path, force: bool) -> int:
     """Remove the checkouts in which agents and checks worked.
 
     Those of all plans of this repository, or of --prd. The next run makes new ones, and
@@ -355,12 +355,12 @@ def clean(prd: Path, dry_run: bool, force: bool) -> int:
     cut off, as the next run goes on with it.
 
     \b
-    ralph clean -n
+    ralph clean --prd prices/prd.json
     """
     from _ralph.commands.clean import clean_places
 
     named = prd if options.was_given("prd") else None
-    return clean_places(named, dry_run, force, click.echo)
+    return clean_places(named, force, click.echo)
 
 
 @cli.command()

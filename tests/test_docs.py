@@ -93,7 +93,6 @@ add --depends-on -> test_add_with_all_that_can_be_said
 retry --answer -> test_an_answer_stands_in_the_next_prompt
 init --eject -> test_templates_of_ones_own
 doctor --probe -> test_a_probe_is_one_turn_in_cron_s_environment_that_leaves_nothing
-clean --dry-run -> test_the_places_go_and_nothing_else
 clean --force -> test_they_stay_while_a_run_is_at_work_and_once_it_was_killed
 
 # README

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
+from _ralph import text
 from _ralph.checks.elsewhere import PLACE
 from _ralph.errors import BadInput, Exit
 from _ralph.git.checkout import Checkout
@@ -14,9 +15,7 @@ from _ralph.model import Paths
 from _ralph.state import layout, lock
 
 
-def clean_places(
-    prd: Path | None, dry_run: bool, force: bool, echo: Callable[[str], object]
-) -> int:
+def clean_places(prd: Path | None, force: bool, echo: Callable[[str], object]) -> int:
     """Remove the places of all plans of the repository here, or of the plan `prd`
     alone, and say so; with `force` also where an attempt was cut off. The exit status.
     BadInput outside of a repository."""
@@ -25,27 +24,19 @@ def clean_places(
         raise BadInput("there is no git repository here; cd to one that has plans")
     git = Git.at(here[0])
     plans = [layout.locate(prd)] if prd else _plans_of(git)
-    found, stays = False, False
+    said = []
+    status = Exit.COMPLETE
     for paths in plans:
         if not paths.places.is_dir() or paths.places.is_symlink():
             continue
-        found = True
         why = _why_kept(paths, force)
-        if why:
-            echo(f"left {paths.places}: {why}")
-        elif dry_run:
-            echo(f"would remove {paths.places}")
-        else:
-            strange = _remove(git, paths)
-            for entry in strange:
-                echo(f"left {entry}: ralph did not make it, or cannot remove it")
-            if strange:
-                stays = True
-            else:
-                echo(f"removed {paths.places}")
-    if not found:
-        echo("there is nothing to remove")
-    return Exit.PERSON if stays else Exit.COMPLETE
+        if not why:
+            why = _remove(git, paths)
+            if why:
+                status = Exit.PERSON
+        said.append(f"left {paths.places}: {why}" if why else f"removed {paths.places}")
+    echo("\n".join(said) or "there is nothing to remove")
+    return status
 
 
 def _plans_of(git: Git) -> list[Paths]:
@@ -76,15 +67,16 @@ def _why_kept(paths: Paths, force: bool) -> str:
     return ""
 
 
-def _remove(git: Git, paths: Paths) -> list[Path]:
-    """Remove the places of a plan; what stays, as it is not ralph's."""
+def _remove(git: Git, paths: Paths) -> str:
+    """Remove the places of a plan; why something stays, or nothing."""
     with lock.alone(paths, "clean"):
         for entry in paths.places.iterdir():
             is_folder = entry.is_dir() and not entry.is_symlink()
             if is_folder and PLACE.fullmatch(entry.name):
                 with contextlib.suppress(OSError):
                     Checkout(git, entry, paths.index_of(entry)).remove()
-        stays = [*paths.places.iterdir()]
-        if not stays:
-            paths.places.rmdir()
-    return stays
+        stays = [entry.name for entry in paths.places.iterdir()]
+        if stays:
+            return f"ralph did not make {text.few(stays)}, or cannot remove it"
+        paths.places.rmdir()
+    return ""

@@ -293,13 +293,7 @@ RETRY_OPTIONS = (
     ),
 )
 """What `ralph retry` takes."""
-CLEAN_OPTIONS = (
-    click.option(
-        "-n", "--dry-run", is_flag=True, help="Only say what would be removed."
-    ),
-    click.option("--force", is_flag=True, help="Also where an attempt was cut off."),
-)
-"""What `ralph clean` takes."""
+FORCE = click.option("--force", is_flag=True, help="Also where an attempt was cut off.")
 TASK_FIELDS = (
     CHECK,
     click.option(
