@@ -23,20 +23,15 @@ def read(turn: Turn, event: Json) -> None:
         turn.text = string(part, "text")
         turn.say(turn.text)
     elif kind == "tool_use":
-        _tool(turn, string(part, "tool"), get(part, "state"))
+        tool, given = string(part, "tool"), get(part, "state", "input")
+        turn.use(tool, given)
+        if _DENIED.search(string(part, "state", "error")):
+            turn.deny(tool, given)
     elif kind == "step_finish":
         _step(turn, part)
     elif kind == "error":
         turn.session = string(event, "sessionID")
         _error(turn, event.get("error"))
-
-
-def _tool(turn: Turn, tool: str, state: object) -> None:
-    """A tool that was used, or denied."""
-    given = get(state, "input")
-    turn.use(tool, given)
-    if get(state, "status") == "error" and _DENIED.search(string(state, "error")):
-        turn.deny(tool, given)
 
 
 def _step(turn: Turn, part: object) -> None:

@@ -128,15 +128,6 @@ def known_credentials(agent: Agent) -> str:
     return " or ".join(name.removeprefix("$") for name in names)
 
 
-def own_venv(home: Path) -> str:
-    """The virtual environment that ralph runs in; empty if there is none, or if it is
-    part of the project at `home`."""
-    prefix = Path(os.path.realpath(sys.prefix))
-    if sys.prefix == sys.base_prefix or prefix.is_relative_to(home):
-        return ""
-    return str(prefix)
-
-
 def agent_env(home: Path) -> dict[str, str]:
     """The environment of agents, checks and hooks of the project at `home`: ralph's
     own, without git's variables for a repository and ralph's own virtual
@@ -145,7 +136,7 @@ def agent_env(home: Path) -> dict[str, str]:
     # Not whole files of settings: an agent's `git config --global` would write there.
     for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "OLDPWD"):
         env.pop(name, None)
-    venv = own_venv(home)
-    if venv:
+    venv = Path(os.path.realpath(sys.prefix))
+    if sys.prefix != sys.base_prefix and not venv.is_relative_to(home):
         env["PATH"] = path_without(f"{venv}/bin", env.get("PATH", os.defpath), home)
     return {**env, "GIT_TERMINAL_PROMPT": "0"}

@@ -91,7 +91,10 @@ class Stream:
         turn.words, turn.retry, turn.quiet = [], "", False
         read(turn, event)
         self._tell()
-        self.overspent = self.overspent or self._spent()
+        if self.usd_left is not None and (turn.usd or 0) > self.usd_left:
+            self.overspent = "dollars"
+        elif self.tokens_left is not None and turn.used.total > self.tokens_left:
+            self.overspent = "tokens"
         if turn.stop or self.overspent:
             return "stop"
         return "quiet" if turn.quiet else None
@@ -113,14 +116,6 @@ class Stream:
             self.doing = words
             if self.listen is not None:
                 self.listen(kind, words)
-
-    def _spent(self) -> str:
-        """The limit that is used up, if any."""
-        if (self.turn.usd or 0) > self.usd_left:
-            return "dollars"
-        if self.turn.used.total > self.tokens_left:
-            return "tokens"
-        return ""
 
     def was_cut_off(self, outcome: Outcome) -> bool:
         """Whether an agent that ended so was cut off before it said what it had used.

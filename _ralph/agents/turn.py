@@ -172,9 +172,7 @@ def amount(value: object) -> float | None:
 def tokens(usage: Usage) -> Tokens:
     """The tokens of these numbers, as far as they can be counted."""
     sent, received, cached = usage
-    sums = [sum(map(_whole, values)) for values in (sent, received, [cached])]
+    sums = []
+    for values in (sent, received, [cached]):
+        sums.append(sum(int(amount(value) or 0) for value in values))
     return Tokens(*sums)
-
-
-def _whole(value: object) -> int:
-    return int(amount(value) or 0)

@@ -40,26 +40,24 @@ class Project:
         self.ci = self._text(*TABLE["ci"])
         self.rows: dict[str, Json] = {}  # by kind
         self._absent: dict[str, Json] = {}
+        # Of a kind the first row counts that fits and whose program is there; where
+        # that of a lock file is not, nothing else takes its place
         for changes in TABLE["tools"]:
-            self._choose(TABLE["defaults"] | changes)
+            row = TABLE["defaults"] | changes
+            kind = row["kind"]
+            other = self._absent.get(kind)
+            if kind in self.rows or (other and other["lock"]) or not self._fits(row):
+                continue
+            if shutil.which(row["program"]):
+                self.rows[kind] = row
+                self._absent.pop(kind, None)
+            else:
+                self._absent[kind] = row
 
     @property
     def absent(self) -> list[str]:
         """The programs of rows that fit but for these."""
         return [row["program"] for row in self._absent.values()]
-
-    def _choose(self, row: Json) -> None:
-        """Take a row if it is the first of its kind that fits and whose program is
-        there; where that of a lock file is not, nothing else takes its place."""
-        kind = row["kind"]
-        other = self._absent.get(kind)
-        if kind in self.rows or (other and other["lock"]) or not self._fits(row):
-            return
-        if shutil.which(row["program"]):
-            self.rows[kind] = row
-            self._absent.pop(kind, None)
-        else:
-            self._absent[kind] = row
 
     def _fits(self, row: Json) -> bool:
         """Whether a row is about this project."""

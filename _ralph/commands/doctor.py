@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -61,13 +62,12 @@ def examine(
         "ignored files": lambda: _ignored(loop),
         "checks": lambda: _checks(loop, try_agents),
     }
-    errors = warnings = 0
+    counts: Counter[str] = Counter()
     for name, part in parts.items():
         view.doing(name)
         for level, line in _caught(part):
             level = _SHOWN.get(level, level)
-            errors += level == "error"
-            warnings += level == "warning"
+            counts[level] += 1
             if level != "ok" or options.verbose:
                 view.clear()
                 lines = text.clean(f"{name}: {line}").strip().splitlines()
@@ -75,11 +75,13 @@ def examine(
         if control.stop_now or control.interrupts:
             return 128 + (control.stop_signal or signal.SIGINT)
     view.clear()
-    if errors:
-        found = text.count(errors, "error")
+    if counts["error"]:
+        found = text.count(counts["error"], "error")
         echo(f"\n{found}; fix that, then run `ralph doctor` again")
         return Exit.USAGE
-    echo(f"\nno errors, {text.count(warnings, 'warning')} (-v says what is fine)")
+    echo(
+        f"\nno errors, {text.count(counts['warning'], 'warning')} (-v says what is fine)"
+    )
     echo(f"to start it: {shlex.join(['ralph', 'run', *_given()])}")
     echo(f"every night: `crontab -e`, with this line\n{crontab_line(options)}")
     if not try_agents:

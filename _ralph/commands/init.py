@@ -99,11 +99,8 @@ def _found(project: Project, plan: Plan) -> Json:
     if not _can_be_proved(plan):
         found["checks"] = project.checks(str(setup))
     found["protect"] = project.protect
-    for key, value in list(found.items()):
-        is_new = key not in plan.top or key == "checks"
-        if not value or not is_new:
-            del found[key]
-    return found
+    known = plan.top.keys() - {"checks"}
+    return {key: value for key, value in found.items() if value and key not in known}
 
 
 def _in_words(found: Json) -> list[str]:

@@ -4,6 +4,7 @@ its lock, also while a loop runs, which reads it before every attempt."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from _ralph import files, text
@@ -48,7 +49,8 @@ def retry(prd_path: Path, ids: Sequence[str], answer: str) -> str:
         plan = prd.load(prd_path)
         tasks = [plan.task(task_id) for task_id in dict.fromkeys(ids)]
         for task in tasks:
-            plan = edit.apply(plan, _opening(task.id, answer))
+            opened = partial(_opened, task_id=task.id, answer=answer)
+            plan = edit.apply(plan, opened)
             line = f"{task.id} was not blocked and stays open"
             # The plan first: what is open there and not in the log, a run notes itself.
             if task.passed or task.is_blocked:
@@ -62,19 +64,13 @@ def retry(prd_path: Path, ids: Sequence[str], answer: str) -> str:
     return "\n".join(said)
 
 
-def _opening(task_id: str, answer: str) -> Callable[[Plan], str]:
-    """What opens a task of a plan, and puts an answer into its notes."""
-
-    def change(plan: Plan) -> str:
-        task = plan.task(task_id)
-        plan = prd.read(edit.set_open(plan, task), plan.path)
-        if task.passed:
-            plan = prd.read(edit.set_passed(plan, task, False), plan.path)
-        if answer:
-            return edit.add_note(plan, task, answer)
-        return plan.text
-
-    return change
+def _opened(plan: Plan, task_id: str, answer: str) -> str:
+    """The text of a plan with this task open, and an answer in its notes."""
+    task = plan.task(task_id)
+    plan = prd.read(edit.set_open(plan, task), plan.path)
+    if task.passed:
+        plan = prd.read(edit.set_passed(plan, task, False), plan.path)
+    return edit.add_note(plan, task, answer) if answer else plan.text
 
 
 def tell(prd_path: Path, note: str, task_id: str | None = None) -> str:
