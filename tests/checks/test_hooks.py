@@ -82,23 +82,6 @@ def test_a_subject_keeps_to_git_s_conventions(
     assert message_for(places, plan.tasks[0], 1, 1) == subject
 
 
-SIGNED = 'grep -q "^Signed-off-by: A <a@b.c>$" "$1" && test "$(wc -l < "$1")" = 6'
-
-
-def test_a_message_may_have_a_body_and_trailers(repo: Repo) -> None:
-    """Those of ralph join them, and none is taken for one of ralph's."""
-    repo.program(".git/hooks/commit-msg", SIGNED)
-    more = "Why: it is late\n\nSigned-off-by: A <a@b.c>\nRalph-Attempt: 1"
-    repo.plan(own("T1"), commit="feat: {{ task.title }}\n" + more)
-    code, _, printed = repo.run(repo.agent(MAKES))
-    assert (code, repo.passed()) == (0, ["T1"]), printed
-    said = repo.git("log", "-1", "--format=%B", "ralph/p").splitlines()
-    body = ["feat: Add t1", "", "Why: it is late", "", "Signed-off-by: A <a@b.c>"]
-    assert said[:5] == body
-    names = [line.partition(":")[0] for line in said[5:7]]
-    assert names == ["Ralph-Agent", "Ralph-Attempt"]
-
-
 def test_a_hook_for_messages_that_refuses_the_files_is_a_check_like_others(
     repo: Repo,
 ) -> None:

@@ -15,11 +15,9 @@ from _ralph.model import Check, Setup
 from tests.conftest import Repo
 from tests.git.support import (
     head,
-    leave_filter,
     listing,
     on_disk,
     places_of,
-    with_lib,
 )
 from tests.git.test_branch import work_on
 
@@ -254,19 +252,3 @@ def test_a_check_that_changes_what_setup_made_leads_to_another_room(
 
 
 # ---------------------------------------------------------------- submodules
-
-
-@pytest.mark.parametrize("git", ["status", "add"])
-def test_ralph_runs_no_filter_that_a_check_or_a_hook_left_in_a_submodule(
-    repo: Repo, git: str
-) -> None:
-    room, ran = prepared(with_lib(repo)), repo.outside / "ran"
-    ignore = ("submodule.the lib.ignore", "none")
-    repo.git("config", "-f", str(room.path / ".gitmodules"), *ignore)
-    leave_filter(room.path / "vendor/lib", "lib.txt", ran)
-    if git == "status":
-        changed = [".gitmodules", "vendor/lib/.gitattributes"]
-        assert room.place.changed(head(repo)) == changed
-    else:
-        assert listing(repo, room.staged()).keys() == listing(repo, "HEAD").keys()
-    assert not ran.exists()

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 
 from _ralph.checks.view import Reporter
-from _ralph.errors import Exit, Stop
+from _ralph.errors import Stop
 from _ralph.model import Verdict
 from _ralph.state.records import AttemptEnded
 from tests.conftest import Repo, within
@@ -49,28 +47,6 @@ def pipe() -> Iterator[Pipe]:
     yield made
     os.close(made.read)
     os.close(made.write)
-
-
-def test_a_full_pipe_stops_nobody_and_the_last_word_arrives(pipe: Pipe) -> None:
-    """Lines are dropped as a whole; the last word is waited for."""
-    view = pipe.reporter()
-    with within(5):
-        for number in range(20_000):
-            view.line(f"{number}: {'x' * 80}")
-    stop = Stop("limited", "why", Exit.LATER)
-    last = threading.Thread(target=view.last_word, args=(stop,))
-    last.start()
-    last.join(0.2)
-    assert last.is_alive()
-    end = time.monotonic() + 10
-    while last.is_alive() and time.monotonic() < end:
-        events = pipe.sent()
-        last.join(0.01)
-    events = pipe.sent()
-    assert events[-1] == ("stop", "limited", "why", int(Exit.LATER))
-    numbers = [int(event[1].partition(":")[0]) for event in events[:-1]]
-    assert numbers == [*range(len(numbers))]
-    assert 0 < len(numbers) < 20_000
 
 
 def test_a_pipe_that_nobody_reads_any_more_ends_no_loop(pipe: Pipe) -> None:

@@ -151,11 +151,3 @@ def with_lib(repo: Repo) -> Repo:
     for name in ("leaf", "lib"):
         files.clear(repo.outside / f"from-{name}")
     return repo
-
-
-def leave_filter(inside: Path, name: str, ran: Path) -> None:
-    """What a `git status` would run in the repository `inside`."""
-    words = ["git", "config", "filter.evil.clean", f"touch '{ran}'; cat"]
-    subprocess.run(words, cwd=inside, check=True)
-    (inside / ".gitattributes").write_text("* filter=evil\n")
-    os.utime(inside / name, (1, 1))

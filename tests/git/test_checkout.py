@@ -18,7 +18,7 @@ from _ralph.git.git import Git, freeze_settings
 from _ralph.git.litter import ignored_since
 from _ralph.git.notes import Start
 from _ralph.git.snapshot import restore, settle, snapshot
-from _ralph.git.throwaway import NO_PUSH, copy_state
+from _ralph.git.throwaway import NO_PUSH
 from tests.conftest import Repo, cases
 from tests.git.support import (
     changed,
@@ -202,26 +202,6 @@ def test_a_snapshot_is_what_stands_there_and_git_does_not_ignore(
     assert {name: there.get(name) for name in changed(project, tree)} == wanted
     assert len(said) == bool(word) and word in "".join(said)
     assert seen(project) == before
-
-
-def test_copies_of_the_plan_are_read_and_are_no_part_of_the_work(project: Repo) -> None:
-    project.plan({})
-    project.commit("a tracked plan")
-    project.write("progress.txt", "notes\n")
-    place = checked_out(project, "prd.json", "progress.txt", "AGENTS.md")
-    project.write("prd.json", '{"newer": 1}')
-    (project.outside / "theirs").write_text("theirs")
-    files.clear(place.root / "prd.json").symlink_to(project.outside / "theirs")
-    copies = copy_state(place)
-    assert copies == {"prd.json": b'{"newer": 1}', "progress.txt": b"notes\n"}
-    assert on_disk(place.root)["prd.json"][1] == '{"newer": 1}'
-    for name in ("prd.json", "progress.txt", "AGENTS.md", ".ralph-handoff.md"):
-        write(place, name, "EVIL")
-    write(place, "new.txt")
-    tree, _ = snapshot(place, head(project))
-    assert changed(project, tree) == ["new.txt"]
-    assert project.read("prd.json") == '{"newer": 1}'
-    assert (project.outside / "theirs").read_text() == "theirs"
 
 
 def test_a_person_s_settings_are_read_once_and_what_tools_leave_is_no_work(

@@ -116,27 +116,6 @@ def test_an_error_has_the_words_of_git_and_a_way_on(repo: Repo) -> None:
         git("status")
 
 
-def test_settings_are_read_once(
-    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own, ignore = tmp_path / "gitconfig", tmp_path / "ignore"
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
-    own.write_text(
-        f'[user]\n\tname = "A \\"B\\" \\\\C"\n[core]\n\texcludesFile = {ignore}\n'
-    )
-    ignore.write_text("*.mine\n")
-    git = Git.at(repo.path)
-    (tmp_path / "frozen").mkdir()
-    freeze_settings(git, tmp_path / "frozen")
-    own.write_text("[user]\n\tname = evil\n[core]\n\texcludesFile = /dev/null\n")
-    ignore.write_text("")
-    repo.git("config", "--unset", "user.name")
-    assert git("config", "user.name").strip() == 'A "B" \\C'
-    for name in ("x.mine", "x.pyc", "x.txt"):
-        repo.write(name, "x")
-    assert git.names("ls-files", "-o", "--exclude-standard", "-z") == ["x.txt"]
-
-
 def test_settings_in_the_environment_are_kept(
     repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

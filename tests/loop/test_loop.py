@@ -12,7 +12,6 @@ from _ralph.checks.results import Own
 from _ralph.errors import Stop
 from _ralph.loop.loop import HOLDER, Loop
 from _ralph.model import CheckResult
-from _ralph.state import edit
 from _ralph.state.records import Waited
 from tests.conftest import Repo
 
@@ -25,41 +24,6 @@ def plan(repo: Repo) -> None:
 
 
 # ---------------------------------------------------------------- the plan
-
-
-def test_a_plan_that_is_half_saved_is_waited_for_a_moment_and_then_is_trouble(
-    repo: Repo, opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("_ralph.loop.loop._PATIENCE", 0.5)
-    loop, whole = opened(), repo.read("prd.json")
-    repo.write("prd.json", whole[:-9])
-    heals = threading.Timer(0.2, repo.write, ("prd.json", f"{whole} "))
-    heals.start()
-    loop.read()
-    assert not loop.trouble
-    heals.join()
-    repo.write("prd.json", whole[:-9])
-    loop.read()
-    assert "prd.json" in loop.trouble
-    assert loop.plan.text == f"{whole} "
-    repo.write("prd.json", whole)
-    loop.read()
-    assert (loop.trouble, loop.plan.text) == ("", whole)
-
-
-def test_a_plan_under_another_name_stays_the_same_plan_for_this_run(
-    repo: Repo, opened: Opened
-) -> None:
-    loop = opened()
-    key = loop.plan.key
-    named = '"project": "q", "branchName": "other"'
-    repo.write("prd.json", repo.read("prd.json").replace('"project": "p"', named))
-    loop.read()
-    assert loop.plan.key == key
-    assert '"q"' in loop.plan.text
-    loop.mark(lambda plan: edit.set_passed(plan, plan.tasks[0], True))
-    assert repo.passed() == ["T1"]
-    assert loop.plan.key == key
 
 
 # ---------------------------------------------------------------- the locks

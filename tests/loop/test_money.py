@@ -33,13 +33,6 @@ def test_a_limit_and_a_result_that_does_not_report_what_is_limited_end_the_run(
     assert f"reported no {unit}" in summary["reason"]
 
 
-STEP = """
-def step(usd, **more):
-    part = {"cost": usd, "tokens": {"input": 9, "output": 1}, **more}
-    print(json.dumps({"type": "step_finish", "part": part}), flush=True)
-"""
-
-
 def test_a_planner_that_names_no_price_ends_with_4_where_a_budget_is_set(
     repo: Repo,
 ) -> None:

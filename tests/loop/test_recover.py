@@ -12,7 +12,6 @@ from _ralph.loop.claim import id_of_task
 from _ralph.loop.loop import Loop
 from _ralph.loop.recover import recover
 from _ralph.loop.work import first_snapshot, run_agent
-from _ralph.state.records import Stopped
 from tests.conftest import Repo
 from tests.git.support import head, listing
 from tests.git.test_branch import work_on
@@ -68,23 +67,6 @@ def test_each_loop_takes_up_its_own_and_the_first_those_of_numbers_that_no_longe
         begins(loop, name, worker, id=attempt, base=head(repo))
     recover(loop)
     assert repo.verdicts() == [f"{name} interrupted" for name in mine]
-
-
-@pytest.mark.parametrize(
-    ("word", "exit", "by_person"),
-    [("asked", 3, True), ("blocked", 4, True), ("", 0, False)],
-)  # fmt: skip
-def test_what_a_person_stopped_was_not_interrupted_by_its_own_fault(
-    repo: Repo, opened: Opened, word: str, exit: int, by_person: bool
-) -> None:
-    repo.plan({"checks": ["true"]}, agent=str(repo.program("../agent", "touch x")))
-    loop = opened()
-    begun = claimed(loop)
-    run_agent(loop, begun, first_snapshot(loop, begun))
-    if word:
-        loop.write(Stopped(stop=word, exit=exit), "stopped")
-    (worked,) = recover(loop)
-    assert worked.by_person is by_person
 
 
 # ---------------------------------------------------------------- whole nights

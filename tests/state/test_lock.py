@@ -95,23 +95,6 @@ def test_what_a_killed_run_left_is_ended_by_the_next(paths: Paths) -> None:
     assert not any(left.exists() for left in locks)
 
 
-@pytest.mark.parametrize("boot", ["this one", "another one"])
-def test_after_a_power_cut_what_was_not_synced_is_given_up(
-    paths: Paths, boot: str
-) -> None:
-    kill(start(paths, "run")[0])
-    if boot == "another one":
-        said = paths.private / "running.json"
-        said.write_text(said.read_text().replace('"boot": "', '"boot": "not '))
-    empty = paths.root / ".git/objects/ab" / ("0" * 38)
-    stale = [paths.private / "work-1.index", paths.private / "work-1.start", empty]
-    for path in stale:
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
-    lock.end_killed_run(paths)
-    assert [path.exists() for path in stale] == [boot == "this one"] * 3
-
-
 def hanging(repo: Repo) -> subprocess.Popen[str]:
     """A run whose agent is at work and does not end."""
     loop = repo.start(
