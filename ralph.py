@@ -26,7 +26,7 @@ import sys
 from typing import IO, Any
 
 from _ralph import __version__
-from _ralph.errors import Exit, Stop, translate
+from _ralph.errors import Exit, translate
 
 try:
     import click
@@ -70,9 +70,9 @@ def attempt(loop: Loop, begun: Begun) -> Worked:
     """An agent at work. What differs between the two snapshots is its work."""
     from _ralph.loop.work import first_snapshot, run_agent, second_snapshot
 
-    ready = first_snapshot(loop, begun)  # of a workspace that holds the tip
-    ended = run_agent(loop, begun, ready)  # with all that it started
-    return second_snapshot(loop, begun, ended, ready)
+    start = first_snapshot(loop, begun)  # of a workspace that holds the tip
+    result = run_agent(loop, begun)  # all that it started has ended, too
+    return second_snapshot(loop, begun, start, result)
 
 
 def bring_to_verdict(loop: Loop, results: Results, worked: Worked) -> None:
@@ -388,13 +388,6 @@ def main() -> None:
     except click.ClickException as error:
         error = options.with_advice(error)
         error.show()
-        if "--json" in sys.argv:
-            import json
-
-            from _ralph.state.summary import summarize
-
-            stop = Stop("error", error.format_message(), Exit.USAGE)
-            click.echo(json.dumps(summarize(None, None, stop, 0.0).as_object()))
         sys.exit(Exit.USAGE)
     except click.Abort:
         sys.exit(Exit.INTERRUPTED)

@@ -305,14 +305,11 @@ class AgentResult:
     at_least: bool = False  # cut off before it could report all that it used
     no_price: str = ""  # a sentence, if it did not report what is limited
     tokens: Tokens = field(default_factory=Tokens)
-    reset: float | None = (
-        None  # the unix time at which the provider's limit ends, if known
-    )
+    reset: float = 0.0  # the unix time at which the provider's limit ends, if known
     overage: bool = False  # the provider bills extra usage until then
     denials: list[str] = field(default_factory=list)
     never: str = ""  # why no attempt can end well
     seconds: float = 0.0
-    exit: int | None = None
     active: bool = False
     survivors: list[int] = field(default_factory=list)
 

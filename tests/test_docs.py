@@ -44,7 +44,7 @@ FOREIGN_OPTIONS = {"--dangerously-skip-permissions", "--user", "--userns"}
 
 PROVED = """\
 exit 0 -> test_a_task_that_a_person_adds_while_the_loop_runs_is_worked
-exit 1 -> test_a_loop_that_dies_at_the_same_place_again_ends_the_run
+exit 1 -> test_a_loop_that_dies_again_and_again_ends_the_run
 exit 2 -> test_a_plan_that_no_run_can_use_ends_with_2_and_nothing_happens
 exit 3 -> test_those_under_way_finish_when_it_is_asked_to_stop
 exit 4 -> test_a_failed_attempt_that_turns_a_red_suite_green_binds_nobody
@@ -55,11 +55,11 @@ exit 130 -> test_a_signal_ends_every_loop_and_one_record_says_so
 exit 143 -> test_a_signal_ends_every_loop_and_one_record_says_so
 
 run --prd -> test_an_evening_with_three_plans_and_a_morning_with_one_command
-run --once -> test_once_is_one_attempt_and_no_fallback
+run --once -> test_which_agent_works_an_attempt
 run --task -> test_with_a_task_that_is_asked_for_no_other_is_worked
 run --jobs -> test_tasks_are_worked_side_by_side_and_land_one_after_the_other
-run --agent -> test_each_failed_attempt_is_one_rung_and_the_last_is_repeated
-run --fallback -> test_the_fallback_works_while_the_agent_cannot_be_had
+run --agent -> test_which_agent_works_an_attempt
+run --fallback -> test_which_agent_works_an_attempt
 run --judge -> test_a_judge_that_says_no_fails_the_attempt_and_the_next_one_is_told
 run --check -> test_a_plan_that_no_run_can_use_ends_with_2_and_nothing_happens
 run --prompt -> test_templates_of_ones_own
@@ -201,7 +201,7 @@ at least as much as the dearest one -> test_what_an_agent_that_died_with_ralph_c
 Once a budget is spent -> test_what_is_used_of_the_limits_and_a_budget_that_is_spent
 When one is reached, it is blocked and the others go on -> test_a_task_with_a_limit_of_its_own_is_blocked_there_and_the_others_go_on
 tasks with other agents go on -> test_a_providers_limit_holds_back_its_own_tasks_and_no_others
-It is never used because work failed -> test_the_fallback_is_not_for_work_that_failed
+It is never used because work failed -> test_which_agent_works_an_attempt
 if it fails, the run says so and goes on -> test_a_notify_command_that_fails_costs_one_sentence
 
 # agents, isolation, several at once

@@ -163,9 +163,8 @@ def conclude(
         at_least=stream.was_cut_off(outcome),
         no_price=no_price,
         overage=turn.overage,
-        reset=stream.reset if is_limited else None,
+        reset=(stream.reset or 0.0) if is_limited else 0.0,
         seconds=process.seconds,
-        exit=process.exit,
         survivors=process.survivors,
     )
 

@@ -10,18 +10,19 @@ from _ralph.agents.cli import Agent
 from _ralph.agents.registry import Clis
 from _ralph.model import Task
 from _ralph.state import limits, prd
-from _ralph.state.history import History, Unavailable
+from _ralph.state.history import Unavailable
+from _ralph.state.log import Log
 from _ralph.state.settings import Settings
 
 
 @dataclass
 class Agents:
     """The agents that the settings name, by the facts of all known ones, and
-    what the `history` knows of them."""
+    what the `log` knows of them."""
 
     settings: Settings
     clis: Clis
-    history: History
+    log: Log
 
     def commands(self, task: Task | None = None) -> tuple[str, ...]:
         """The agent commands of `task`, one for each failed attempt: those given, else
@@ -33,7 +34,7 @@ class Agents:
     def agent(self, task: Task) -> Agent:
         """The agent of the next attempt at `task`: one further for each that failed,
         or the fallback while that one is unavailable."""
-        commands = self.commands(task)[: self.history.of(task).attempts + 1]
+        commands = self.commands(task)[: self.log.history.of(task).attempts + 1]
         agent = self.named(commands[-1])
         fallback = self.fallback
         if fallback and self.back_at(fallback) < self.back_at(agent):
@@ -92,8 +93,8 @@ class Agents:
     def unavailable(self, agent: Agent) -> Unavailable:
         """Why it cannot be used: what was said of it last, or its provider bills extra
         usage."""
-        limited = self.history.this_run.away.get(agent.command, Unavailable())
-        billed = self.history.overage.get(agent.name, Unavailable())
+        limited = self.log.history.this_run.away.get(agent.command, Unavailable())
+        billed = self.log.history.overage.get(agent.name, Unavailable())
         plan = self.settings.plan.settings
         if self.settings.options.allow_overage or plan.get("allowOverage"):
             return limited

@@ -40,7 +40,7 @@ _PATIENCE = 30.0
 _DOCTORS_OWN = ("--probe", "-v", "--verbose")
 _TURN = 120.0
 """Seconds that an agent may take for one cheap turn."""
-_SHOWN = {"say": "ok", "note": "warning", "old": "now", "way": "now"}
+_SHOWN = {"say": "ok", "note": "warning", "way": "now"}
 """What a finding that a run says, too, is called here."""
 
 

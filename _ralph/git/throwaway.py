@@ -149,10 +149,9 @@ def carry(checkout: Checkout, names: Iterable[str]) -> None:
             checkout.carried.append(name)
 
 
-def copy_state(checkout: Checkout) -> dict[str, bytes]:
-    """Copy the plan, the notes and the rulebook, for reading; the bytes of those that
-    are there, or that links lead to, by name."""
-    copies = {}
+def copy_state(checkout: Checkout) -> None:
+    """Copy the plan, the notes and the rulebook, or what links lead to, for
+    reading."""
     for name in checkout.state:
         source = Path(os.path.realpath(checkout.home.root / name))
         data = files.read_regular(source)
@@ -162,5 +161,3 @@ def copy_state(checkout: Checkout) -> dict[str, bytes]:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
             shutil.copymode(source, target)
-            copies[name] = data
-    return copies

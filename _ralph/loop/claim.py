@@ -44,9 +44,9 @@ def claim(loop: Loop, results: Results) -> Begun | None:
     if loop.pending and loop.options.notify:
         return None  # people are told first: they may stop the run, or add a task
     while True:
-        if loop.check_is_due:  # the last run was cut short of it
-            loop.check_is_due = False
-            final_check(loop, results)
+        history = loop.history
+        if history.unchecked and not history.this_run.iterations:
+            final_check(loop, results)  # the last run was cut short of it
         with loop.plan_locked():
             heed_people(loop)
             stop = reason_to_stop(loop)
@@ -54,7 +54,7 @@ def claim(loop: Loop, results: Results) -> Begun | None:
         if task:
             if ensure_open(loop, results, task):
                 continue  # that took a while
-            begun = begin(loop, task)
+            begun = begin(loop)
             prepared = prepare(loop, results, begun) if begun else None
             if prepared:
                 return prepared
@@ -85,8 +85,6 @@ def claim(loop: Loop, results: Results) -> Begun | None:
 def heed_people(loop: Loop) -> None:
     """Note what people did to the plan: a task whose `blocked` was removed starts over;
     a pass that the plan no longer has is marked again. Under the plan's lock."""
-    if loop.trouble:
-        return
     restore_marks(loop)
     for opened in loop.history.opened(loop.plan):
         loop.write(opened, f"{opened.task} {opened.title} | unblocked in prd.json")
@@ -159,15 +157,15 @@ def id_of_task(loop: Loop, task: Task) -> str:
     return files.digest(source.encode("utf-8", "surrogatepass"))
 
 
-def begin(loop: Loop, task: Task) -> Begun | None:
-    """Decide which agent works the next attempt at `task`, where it starts and what it
-    may spend; write the `start` record. None if somebody was faster."""
+def begin(loop: Loop) -> Begun | None:
+    """Decide which agent works the next task, where it starts and what it may spend;
+    write the `start` record. None if there is nothing to work on any more."""
     compile_prompt(loop.settings.prompt)
     tip = loop.tip()
     with loop.plan_locked():
         now = next_task(loop)
         share = share_of_budget(loop)
-        if now is None or share is None or now.key != task.key:
+        if now is None or share is None:
             return None
         history = loop.history.of(now)
         agent = loop.agents.agent(now)
@@ -190,7 +188,7 @@ def begin(loop: Loop, task: Task) -> Begun | None:
                 task=now.id,
                 title=now.title,
                 command=agent.command,
-                worker=loop.number if loop.number > 1 else 0,
+                worker=loop.number,
                 base=tip,
                 share_usd=begun.share.usd,
                 share_tokens=begun.share.tokens,
@@ -199,14 +197,10 @@ def begin(loop: Loop, task: Task) -> Begun | None:
         )
     under_way = [start.iteration for start in loop.history.open_starts.values()]
     trim_logs(loop.paths, under_way)
-    for old in loop.paths.logs.glob(f"{begun.name}[.-]*"):
-        files.clear(old)  # an older run's would be counted as spent
     begun = with_unfinished_work(loop, begun)
     loop.view.task(now.id)
     title = text.one_line(f"{now.id} {now.title}", 100)
     number = f"attempt {begun.number} of {attempts_at(loop.limits, now)}"
-    if begun.clean:
-        number += ", from a clean start"
     line = f"iteration {begun.iteration} | {title} | {number} | {agent.command}"
     loop.view.line(line, color="cyan")
     return begun
@@ -389,17 +383,13 @@ def wait_for_task(loop: Loop) -> None:
         loop.wait_for_plan()
         return
 
-    def is_over() -> bool:
-        stop = loop.control.stop_now or loop.asked_to_stop()
-        return bool(stop) or loop.stamps != loop.seen
-
-    now = time.time()
-    end = max(loop.history.this_run.waited.until, now)
+    end = loop.history.this_run.waited.until
     if loop.others_at_work:
-        end = now + _LOOK
+        end = time.time() + _LOOK
     end = min(end, loop.ends)
-    if end > now + 1:
-        loop.view.doing(f"waiting until {text.clock(end, now, seconds=True)}")
-    while time.time() < end and not is_over():
+    loop.view.doing("waiting")
+    while time.time() < end and loop.stamps == loop.seen:
+        if loop.control.stop_now or loop.asked_to_stop():
+            break
         loop.control.wait(0.2)
     loop.view.doing("")

@@ -4,7 +4,6 @@ checks and the judge say of it. In the room."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
 from _ralph import text
 from _ralph.checks import hooks
@@ -16,9 +15,9 @@ from _ralph.checks.places import HOOKS
 from _ralph.checks.results import Own, Results
 from _ralph.checks.room import Room
 from _ralph.checks.running import Job, baseline, prefix_fails, results_of
-from _ralph.checks.verdict import Case, Decision, after_judge, decide, kept_away
+from _ralph.checks.verdict import Case, Decision, decide, kept_away
 from _ralph.errors import SetupFailed
-from _ralph.git.litter import ignored_since
+from _ralph.git.litter import changed_at, ignored_since
 from _ralph.git.merge import merge, still_marked
 from _ralph.loop.claim import own_checks, own_key, program_of
 from _ralph.loop.loop import Loop
@@ -26,18 +25,6 @@ from _ralph.loop.roles import ask_judge
 from _ralph.loop.stages import Candidate, Examined, Worked
 from _ralph.model import Check, CheckResult, Verdict
 from _ralph.state.limits import attempts_at
-
-KILLED = "its checks killed ralph twice"
-
-
-@dataclass
-class Gathered:
-    """The commit that the commit hooks make of a candidate, the evidence on it, and
-    lines for a person about how that came to be."""
-
-    commit: str
-    evidence: list[Evidence] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
 
 
 def make_candidate(loop: Loop, worked: Worked) -> Candidate:
@@ -50,9 +37,7 @@ def make_candidate(loop: Loop, worked: Worked) -> Candidate:
         return Candidate(worked, tip, tip)
     said = hooks.message_for(loop.places, begun.task, begun.iteration, begun.number)
     trailers = hooks.trailers(begun.agent.command, begun.id)
-    whole = "\n".join([said, "", *trailers, ""])
-    if "\n" in said:  # it may have trailers of its own
-        whole = hooks.with_trailers(loop.places, said, trailers)
+    whole = hooks.with_trailers(loop.places, said, trailers)
     message = Message(said, trailers)
     signs = branch.signs and not loop.places.has_hooks()
     made = branch.commit(worked.tree, begun.base, whole, sign=signs)
@@ -85,35 +70,29 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
     worked = candidate.worked
     begun = worked.begun
     result = worked.result
-    if worked.deaths > 1:
-        killed = Decision(Verdict.FAILED, KILLED)
-        return Examined(candidate, candidate.tip, killed, result)
     if candidate.decision:
         return Examined(candidate, candidate.commit, candidate.decision, result)
     program = program_of(loop, begun.task)
-    found = Gathered(candidate.commit)
-    tests: list[str] = []
+    hooked = Hooked(candidate.commit)
+    evidence: list[Evidence] = []
     notices = remove_strays(loop.paths.places)
-    if candidate.changes_tree:
-        commands = [check.command for check in program]
-        tests = changed_tests(loop.git, candidate.tip, candidate.commit, commands)
+    commands = [check.command for check in program]
+    tests = changed_tests(loop.git, candidate.tip, candidate.commit, commands)
     can_pass = candidate.changes_tree or kept_away(result) is None
     # what follows a path of this machine would be green here alone
     if can_pass and not worked.naming:
-        found = loop.when_setup_works(
+        hooked, evidence = loop.when_setup_works(
             begun.task.id,
             lambda: gathered(loop, results, candidate, program, tests),
         )
-        notices += found.notices
-
     ignored: list[str] = []
-    if any(not one.result.ok for one in found.evidence) or not candidate.changes_tree:
+    if any(not one.result.ok for one in evidence) or not candidate.changes_tree:
         ignored = ignored_by(loop, worked)
     decision = decide(
         Case(
             result=result,
-            changed=found.commit != candidate.tip,
-            evidence=found.evidence,
+            changed=hooked.commit != candidate.tip,
+            evidence=evidence,
             naming=worked.naming,
             left_out=worked.restored,
             protected=worked.protected,
@@ -121,27 +100,18 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
             judge=loop.agents.judge is not None,
         )
     )
-    if decision.verdict is Verdict.FAILED and begun.base != candidate.tip:
-        between = "; ".join(loop.branch.log(f"{begun.base}..{candidate.tip}"))
-        notices.append(f"checked on top of what was committed meanwhile: {between}")
     examined = Examined(
         candidate,
-        found.commit,
+        hooked.commit,
         decision,
         result,
-        checks=[one.result for one in found.evidence],
+        checks=[one.result for one in evidence],
         tests=tests,
-        notices=[*notices, *decision.notices],
+        notices=[*notices, *hooked.notices, *decision.notices],
     )
-    if not (examined.passed and loop.agents.judge):
-        return examined
-    judgement, answer, judge = ask_judge(loop, examined)
-    return replace(
-        examined,
-        decision=after_judge(decision, judge, answer),
-        judgement=judgement,
-        result=replace(result, no_price=result.no_price or judge.no_price),
-    )
+    if examined.passed and loop.agents.judge:
+        return ask_judge(loop, examined, loop.agents.judge)
+    return examined
 
 
 def gathered(
@@ -150,8 +120,8 @@ def gathered(
     candidate: Candidate,
     program: list[Check],
     tests: list[str],
-) -> Gathered:
-    """What hooks and checks say of a candidate. SetupFailed if `setup` is red on the
+) -> tuple[Hooked, list[Evidence]]:
+    """What hooks make of a candidate, and what they and checks say. SetupFailed if `setup` is red on the
     branch's own files, or the prefix starts nothing."""
     worked, tip = candidate.worked, candidate.tip
     begun = worked.begun
@@ -177,7 +147,6 @@ def gathered(
         if why:
             raise SetupFailed(why)
     commit = hooked.commit
-    found = Gathered(commit, notices=[*hooked.notices])
 
     def run(
         on: str, checks: Sequence[Check], label: str, again: bool
@@ -190,11 +159,12 @@ def gathered(
         checked = results_of(loop.places, results, job)
         if checked.red_setup:
             baseline(loop.places, results, tip, [], f"{begun.name}-tip")
-        found.notices += checked.notices
+        hooked.notices += checked.notices
         return checked.checks
 
+    evidence: list[Evidence] = []
     if all(one.name in HOOKS for one in hooked.red):
-        found.evidence = gather(
+        evidence = gather(
             Question(
                 candidate=commit,
                 tip=tip,
@@ -212,13 +182,14 @@ def gathered(
                 ancestors=loop.branch.ancestors,
             )
         )
-    found.evidence += [Evidence(one) for one in hooked.results]
-    return found
+    evidence += [Evidence(one) for one in hooked.results]
+    return hooked, evidence
 
 
 def ignored_by(loop: Loop, worked: Worked) -> list[str]:
     """What the attempt made in the workspace that git ignores."""
     place = loop.places.workspace(worked.begun.worker)
-    if not worked.began or not place.exists:
+    if not place.exists:
         return []
-    return [text.one_line(name) for name in ignored_since(place, worked.began)[:20]]
+    began = changed_at(place.beside("start"))
+    return [text.one_line(name) for name in ignored_since(place, began)[:20]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from _ralph.checks.results import Results
 from _ralph.checks.room import Room
@@ -19,7 +18,6 @@ from _ralph.loop.opening import digest_of, ensure_open
 from _ralph.model import CheckResult, Task
 from _ralph.state import edit
 from _ralph.state.records import Rechecked
-from _ralph.text import quote
 
 _NO_FINAL_CHECK = ("error", "terminated", "hung-up", "interrupted", "no-price")
 """Words of the stops after which nothing is checked."""
@@ -57,21 +55,19 @@ def final_check(loop: Loop, results: Results) -> bool:
     record = record_of(loop, found, tip, unlike)
     record.checks_digest = names
     record.flaky = flaky
-    lines = [f"{FLAKY}: {name}" for name in flaky]
-    loop.view.lines(lines)
-    shown = [f"- {line}" for line in [*lines, *record.old]]
+    said = [f"{FLAKY}: {name}" for name in flaky]
     for task in loop.plan.tasks:
-        if task.key in record.since:
+        if task.key in record.broken:
             how = loop.history.of(task).passed_words
-            shown.append(f"- {task.id} {how}, broken since")
-            shown += quote("\n".join(record.since[task.key]))
+            since = "; ".join(record.since[task.key])
+            said.append(f"{task.id} {how}, broken since: {since}")
+    loop.view.lines(said)
+    headline = ", ".join(record.red) or "all green"
     # What takes a mark away goes into the plan first.
     with loop.plan_locked():
-        again = set_back(loop, record.broken)
-        headline = ", ".join(record.red) or "all green"
-        loop.write(record, f"all checks once more | {headline}", shown)
-    for task in again:
-        loop.pending.append(("blocked", CONFLICTING, task.id))
+        set_back(loop, record.broken)
+        lines = [f"- {line}" for line in [*said, *record.old]]
+        loop.write(record, f"all checks once more | {headline}", lines)
     return not record.broken
 
 
@@ -86,24 +82,24 @@ def run_in_new_room(
     paths = loop.paths
     results.room_changes()
     folder = paths.next_room
-    job = Job(tip, loop.plan.checks_of_passed, "recheck")
-    runs = [run_checks(places, folder, job).checks]
-    found = as_in_room(loop, results, tip, runs)
-    red = []
-    for one in found:
-        known = results.newest(tip, one.command)
-        if not one.ok and (known is None or known.is_sound):
-            red.append(one)  # else it is red in the clean room, too
-    flaky = []
-    if red:
-        again = replace(job, name="recheck-again")
-        runs.append(run_checks(places, folder, again).checks)
+    runs = []
+    seen: list[CheckResult] = []
+    for name in ("recheck", "recheck-again"):
+        job = Job(tip, loop.plan.checks_of_passed, name)
+        runs.append(run_checks(places, folder, job).checks)
         found = as_in_room(loop, results, tip, runs)
-        still_red = {one.command for one in found if not one.ok}
-        flaky = [one.name for one in red if one.command not in still_red]
+        red = []
+        for one in found:
+            known = results.newest(tip, one.command)
+            if not one.ok and (known is None or known.is_sound):
+                red.append(one)  # else it is red in the clean room, too
+        if not red:
+            break
+        seen = seen or red
+    green = {one.command for one in found if one.ok}
     for old in paths.rooms[:-1]:
         Room.at(places, old).place.remove()
-    return found, flaky
+    return found, [one.name for one in seen if one.command in green]
 
 
 def as_in_room(
@@ -177,26 +173,18 @@ def record_of(
     return record
 
 
-def set_back(loop: Loop, broken: Collection[str]) -> list[Task]:
+def set_back(loop: Loop, broken: Collection[str]) -> None:
     """Take the marks of the tasks (by their keys) that a final check found broken, in
-    one write; block those that it found broken before, which are returned. Under the
-    plan's lock."""
-    if loop.trouble:
-        return []
+    one write; block those that it found broken before. Under the plan's lock."""
+    if loop.trouble or not broken:
+        return
     lost = [task for task in loop.plan.tasks if task.key in broken]
-    passed = [task for task in lost if task.passed]
-    again = []
-    for task in lost:
-        known = loop.history.of(task)
-        if task.passed:
-            loop.view.line(f"{task.id} {known.passed_words}, broken since")
-        if known.set_back and not task.blocked:
-            again.append(task)
-    if passed:
-        loop.mark(lambda plan: edit.set_passed(plan, passed, False))
+    loop.mark(lambda plan: edit.set_passed(plan, lost, False))
+    again = [task for task in lost if loop.history.of(task).set_back]
     if again:
         loop.mark(lambda plan: edit.set_blocked(plan, again, CONFLICTING))
-    return again
+    for task in again:
+        loop.pending.append(("blocked", CONFLICTING, task.id))
 
 
 # ---------------------------------------------------------------- what it means
@@ -206,10 +194,10 @@ def finished(loop: Loop) -> Stop:
     """The stop where no task is left to try, after the final check."""
     only = loop.options.task
     last = loop.history.recheck
-    red = old = ""
-    if last and last.commit == loop.branch.tip():
-        red = ", ".join(last.red)
-        old = "; ".join(last.old)
+    if last is None or last.commit != loop.branch.tip():
+        last = Rechecked()
+    red = ", ".join(last.red)
+    old = "; ".join(last.old)
     left = []
     for task in loop.plan.tasks:
         if not task.passed and only in (None, task.id):

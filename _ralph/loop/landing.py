@@ -17,12 +17,10 @@ from _ralph.model import (
     COUNTED,
     CheckResult,
     Judgement,
-    Outcome,
     Task,
     Verdict,
 )
 from _ralph.state import edit
-from _ralph.state.history import TaskHistory
 from _ralph.state.limits import attempts_at, spent_by
 from _ralph.state.records import AttemptEnded, Failure
 from _ralph.state.summary import spent
@@ -64,15 +62,12 @@ def note(loop: Loop, examined: Examined) -> None:
     so a kill between the two never looks like a person's hand."""
     begun = examined.begun
     decision = examined.decision
-    allowed = attempts_at(loop.limits, begun.task)
     loop.read()
     if loop.trouble and not examined.passed:
         # to block a task takes a plan that can be read; a pass is marked later
         loop.wait_for_plan()
     with loop.plan_locked():
-        history = loop.history.of(begun.task)
-        by_person = examined.worked.by_person or bool(loop.control.interrupts)
-        blocked = why_blocked(examined, history, allowed, by_person)
+        blocked = why_blocked(loop, examined)
         parked = keep_work(loop, examined, blocked)
         now = loop.plan.task_with(begun.task.key)
         claims = now is not None and now.passed and not examined.passed
@@ -80,12 +75,14 @@ def note(loop: Loop, examined: Examined) -> None:
             loop.mark(lambda plan: edit.set_passed(plan, now, False))
         if now and blocked and now.blocked is None:
             loop.mark(lambda plan: edit.set_blocked(plan, now, blocked))
-        record = record_of(loop, examined, blocked, parked, by_person)
+        record = record_of(loop, examined, blocked, parked)
         if claims:
             claim = f"{begun.task.id} had been set to pass during the attempt"
             record.restored.append(f"{loop.paths.prd.name} ({claim})")
-        counted = decision.verdict in COUNTED
-        number = f", attempt {begun.number} of {allowed}" if counted else ""
+        number = ""
+        if decision.verdict in COUNTED:
+            most = attempts_at(loop.limits, begun.task)
+            number = f", attempt {begun.number} of {most}"
         lines = record_lines(examined, record)
         loop.write(record, f"{begun.headline} | {decision.verdict}{number}", lines)
         if examined.passed and not loop.trouble:
@@ -115,19 +112,18 @@ def stop_after(loop: Loop, examined: Examined) -> Stop | None:
     return Stop("once", f"one attempt, as asked: {verdict}", passed)
 
 
-def why_blocked(
-    examined: Examined, history: TaskHistory, allowed: int, by_person: bool
-) -> str:
+def why_blocked(loop: Loop, examined: Examined) -> str:
     """Why an attempt blocks its task, or nothing."""
     if examined.result.never:  # no work of any agent could pass
         return examined.result.never
     begun = examined.begun
+    history = loop.history.of(begun.task)
     decision = examined.decision
     taken = deepcopy(history.since)
     taken.add(examined.spent)
     own_limit = "" if examined.passed else spent_by(begun.task, taken)
     interruptions = 0
-    if decision.verdict is Verdict.INTERRUPTED and not by_person:
+    if decision.verdict is Verdict.INTERRUPTED and not examined.worked.by_person:
         interruptions = history.interrupted + 1
     question = examined.handoff.get("question", "")
     last = history.last
@@ -139,7 +135,7 @@ def why_blocked(
         asks=question if question and history.question == question else "",
         no_op_before=bool(last and last.verdict is Verdict.NO_OP),
         attempts=history.attempts + 1,
-        most=allowed,
+        most=attempts_at(loop.limits, begun.task),
     )
 
 
@@ -193,7 +189,7 @@ def restore_marks(loop: Loop) -> None:
 
 
 def record_of(
-    loop: Loop, examined: Examined, blocked: str, parked: str, by_person: bool
+    loop: Loop, examined: Examined, blocked: str, parked: str
 ) -> AttemptEnded:
     """The verdict record of an attempt."""
     worked = examined.worked
@@ -202,9 +198,6 @@ def record_of(
     result = examined.result
     judgement = examined.judgement or Judgement()
     notices = [*worked.notices, *examined.notices]
-    if result.overage or judgement.overage:
-        billed = "the provider bills extra usage"
-        notices.append(f"the subscription is used up, and {billed}")
     record = replace(
         begun.ended(decision.verdict, decision.reason),
         **vars(examined.spent),
@@ -224,10 +217,10 @@ def record_of(
         failure=failure_of(examined.binding_first),
         judge=judgement,
         session=result.session or "",
-        reset=result.reset or 0.0,
+        reset=result.reset,
         overage=result.overage,
         denials=result.denials[:20],
-        uncounted=by_person and decision.verdict is Verdict.INTERRUPTED,
+        uncounted=worked.by_person and decision.verdict is Verdict.INTERRUPTED,
     )
     if examined.passed:
         record.tip = examined.candidate.tip
@@ -258,9 +251,7 @@ def record_lines(examined: Examined, record: AttemptEnded) -> list[str]:
     result = examined.result
     judgement = examined.judgement
     command = text.one_line(record.command, 80)
-    ended = "ended well"
-    if result.outcome is not Outcome.DONE and result.reason:
-        ended = result.reason
+    ended = result.reason or "ended well"
     judge = ""
     if judgement:
         who = text.one_line(judgement.agent, 80)
@@ -272,7 +263,7 @@ def record_lines(examined: Examined, record: AttemptEnded) -> list[str]:
     if record.failure.name and not examined.passed:
         tail = text.tail(record.failure.tail, 2000)
         failure = f"{record.failure.name}\n{tail}"
-    handoff = examined.worked.handoff_text.strip()
+    handoff = examined.worked.handoff.strip()
     back = f"{record.parked}; back with: git cherry-pick {record.parked}"
     parts = [
         ("agent", f"{command}, {spent(result)}, {ended}"),

@@ -69,9 +69,7 @@ class Loop:
     pending: list[tuple[str, str, str]] = field(default_factory=list)  # news to tell
     seen: list[object] = field(default_factory=list)  # plan and log, when it read them
     is_opened: bool = False  # it has looked at what must be known before any work
-    check_is_due: bool = False  # the run before was cut short of its final check
     last_stop: Stop | None = None  # what its last attempt means for the run
-    deaths: int = 0  # how often a loop of this number died in the same examination
     tell: Callable[[str], object] = lambda _: None  # a word to the supervisor
 
     @property
@@ -114,7 +112,7 @@ class Loop:
     def others_at_work(self) -> list[AttemptBegan]:
         """The attempts under way of other loops."""
         starts = self.history.open_starts.values()
-        return [start for start in starts if (start.worker or 1) != self.number]
+        return [start for start in starts if start.worker != self.number]
 
     @property
     def stamps(self) -> list[object]:
@@ -125,7 +123,6 @@ class Loop:
         """Read what others wrote into the log, and the plan if it changed."""
         self.seen = self.stamps
         self.log.read()
-        self.agents.history = self.history
         end = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -156,7 +153,6 @@ class Loop:
     def write(self, record: Record, headline: str, lines: Sequence[str] = ()) -> None:
         """Append a record of this run to the log. Under the plan's lock."""
         self.log.write(record, self.run_id, headline, lines)
-        self.agents.history = self.history
 
     def mark(self, change: Callable[[Plan], str]) -> None:
         """Change prd.json: `change` makes its new text. Under the plan's lock. BadInput
@@ -211,11 +207,10 @@ class Loop:
 
     def asked_to_stop(self) -> Stop | None:
         """The stop that a signal or `ralph stop` asks for."""
-        match self.control.stop_signal:
-            case signal.SIGTERM:
-                return Stop("terminated", "terminated")
-            case signal.SIGHUP:
-                return Stop("hung-up", "hung up")
+        if self.control.stop_signal == signal.SIGTERM:
+            return Stop("terminated", "terminated")
+        if self.control.stop_signal == signal.SIGHUP:
+            return Stop("hung-up", "hung up")
         if self.control.interrupts:
             return Stop("interrupted", "interrupted")
         if self.control.finishing:

@@ -50,8 +50,7 @@ def ensure_open(loop: Loop, results: Results, task: Task | None) -> bool:
 
     def take(step: Callable[[], Findings]) -> None:
         for level, line in step():
-            if level != "old":
-                say(loop, level, line)
+            say(loop, level, line)
             lines.append(f"- {line}")
 
     try:
@@ -154,26 +153,25 @@ class Opening:
 
     def finding(self, one: Guard) -> Findings:
         """What a person should know of a check of the plan."""
-        name, result = one.check.name, one.result
-        if result.ok:
-            return
-        unloaded = result.tests.uncollected if result.tests else []
+        unloaded = one.result.tests.uncollected if one.result.tests else []
         if unloaded:
             weak = "passes are weak until it can be loaded"
-            yield "note", f"{name}: {text.few(unloaded)} does not run, and {weak}"
-        if one.holds and result.is_sound and result.tests:
-            yield "old", f"{name} before the work: {result.said}"
-        elif one.starts_red:
-            yield "say", f"red before the work: {name}: {one.why}"
-        else:
-            lines = [f"red before the work: {name}: {one.why}", *one.red_lines]
-            if not guard.are_needed(self.guards):
-                where = guard.where_in(self.loop.plan, one.check)
-                end = (
-                    f"it binds as soon as it is green; mend it, or delete it ({where})"
-                )
-                lines.append(f"    {end}")
-            yield "note", "\n".join(lines)
+            yield (
+                "note",
+                f"{one.check.name}: {text.few(unloaded)} does not run, and {weak}",
+            )
+        if one.result.is_sound:  # it has old failures at most
+            return
+        said = f"red before the work: {one.check.name}: {one.why}"
+        if one.starts_red:
+            yield "say", said
+            return
+        lines = [said, *one.red_lines]
+        if not guard.are_needed(self.guards):
+            where = guard.where_in(self.loop.plan, one.check)
+            ways = f"mend it, or delete it ({where})"
+            lines.append(f"    it binds as soon as it is green; {ways}")
+        yield "note", "\n".join(lines)
 
     def guarded(self) -> Findings:
         """Whether anything guards the run. Stop, with the ways on before it, where the
@@ -199,13 +197,9 @@ class Opening:
         self.results.room_changes()
         if setup := room.prepare(self.tip, "message"):
             raise SetupFailed(setup_failed(setup))
-        tried: set[str] = set()
         for task in self.tasks:
             number = history.of(task).attempts + 1
             said = hooks.message_for(places, task, history.iteration + 1, number)
-            if said in tried:
-                continue
-            tried.add(said)
             if why := hooks.refused_message(room, task, said):
                 raise BadInput(why)
         return []
@@ -242,14 +236,8 @@ class Opening:
             own = {check.command for check in task.checks}
             for result in self.found:
                 why = cannot_run(loop, task, result)
-                if result.command not in own:
-                    continue
-                if why:
+                if why and result.command in own:
                     yield "warning", f"a run sets {task.id} aside: {why}"
-                elif result.ok:
-                    yield "ok", f"check {result.name}: green now"
-                else:
-                    yield "ok", f"check {result.name}: red now: {result.outcome}"
         for notice in found.notices:
             yield "note", notice
 

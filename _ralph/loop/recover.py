@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from _ralph.errors import Exit
 from _ralph.loop.claim import RANDOM, close, id_of_task, with_unfinished_work
-from _ralph.loop.examine import KILLED
 from _ralph.loop.landing import mark_passed, restore_marks
 from _ralph.loop.loop import Loop
 from _ralph.loop.stages import Begun, Worked
@@ -33,18 +32,14 @@ def recover(loop: Loop) -> list[Worked]:
         if start.id in landed:
             note_passed(loop, begun, landed[start.id])
             continue
-        deaths = loop.deaths if begun.worker == loop.number else 0
         worked = collect_again(loop, begun)
-        if worked is None and deaths > 1:
-            close(loop, begun, Verdict.SET_ASIDE, KILLED)
-            continue
         if worked is None:
             why = "it was cut off before its agent started"
             close(loop, begun, Verdict.INTERRUPTED, why)
             continue
         said = "an attempt was cut off; what it left is checked first"
         loop.view.line(f"{begun.task.id}: {said}")
-        found.append(replace(worked, by_person=by_person, deaths=deaths))
+        found.append(replace(worked, by_person=by_person))
     if loop.number == 1:
         with loop.plan_locked():
             restore_marks(loop)
@@ -53,7 +48,7 @@ def recover(loop: Loop) -> list[Worked]:
 
 def is_mine(loop: Loop, start: AttemptBegan) -> bool:
     """Whether this loop recovers that attempt."""
-    number = start.worker or 1
+    number = start.worker
     return number == loop.number or (loop.number == 1 and number > loop.settings.jobs)
 
 
@@ -81,7 +76,7 @@ def begun_of(loop: Loop, start: AttemptBegan) -> Begun:
         number=start.attempt,
         iteration=start.iteration,
         id=start.id,
-        worker=start.worker or 1,
+        worker=start.worker,
         share=Share(start.share_usd, start.share_tokens),
         base=start.base or loop.first_tip,
     )
@@ -94,7 +89,7 @@ def note_passed(loop: Loop, begun: Begun, commit: str) -> None:
     task = begun.task
     record = replace(
         begun.ended(Verdict.PASSED, "already on the branch; marked as passed"),
-        **vars(spent_on([noted_end(loop, begun).result])),
+        **vars(spent_on([noted_end(loop, begun)])),
         tip=loop.branch.commit_at(f"{commit}^"),
         commit=commit,
         base=begun.base,

@@ -14,7 +14,7 @@ from _ralph.agents.cli import Agent
 from _ralph.agents.prompt import render_prompt, task_values
 from _ralph.checks.judge import Answer, criteria_of, read_answer
 from _ralph.checks.running import prefix_fails
-from _ralph.checks.verdict import kept_away
+from _ralph.checks.verdict import after_judge, kept_away
 from _ralph.errors import AgentUnavailable, SetupFailed, StopNow
 from _ralph.files import resource
 from _ralph.loop.loop import Loop, time_is_up
@@ -55,8 +55,8 @@ def run_role(
             here=loop.places.here,
         )
         result = running.run_agent(agent, given, loop.control, loop.view.watch)
-    if result.reset is not None and result.reset <= time.time():
-        result.reset = None  # a reset in the past is none
+    if result.reset <= time.time():
+        result.reset = 0.0  # one in the past is none
     ran_out = left < allowed and result.seconds >= left - 0.1
     if result.outcome is Outcome.TIMED_OUT and ran_out:
         reason = "the run's time was up"
@@ -64,7 +64,7 @@ def run_role(
     if result.outcome in (Outcome.FAILED, Outcome.UNAVAILABLE):
         why = prefix_fails(loop.places, cwd)
         if why:  # no agent can do anything about that
-            result = replace(result, outcome=Outcome.LIMITED, reason=why, reset=None)
+            result = replace(result, outcome=Outcome.LIMITED, reason=why, reset=0.0)
     return result
 
 
@@ -76,12 +76,9 @@ def cut_off(loop: Loop, agent: Agent, name: str, reason: str) -> AgentResult:
     return running.cut_off(agent, transcript, dearest, reason)
 
 
-def ask_judge(loop: Loop, examined: Examined) -> tuple[Judgement, Answer, AgentResult]:
-    """Ask the judge about work that passes by evidence: what it said, and what all of
-    that took. One that cannot answer now is waited for; an answer that cannot be read
-    is asked for once more."""
-    judge = loop.agents.judge
-    assert judge
+def ask_judge(loop: Loop, examined: Examined, judge: Agent) -> Examined:
+    """Ask the judge about work that passes by evidence. One that cannot answer now is
+    waited for; an answer that cannot be read is asked for once more."""
     begun = examined.begun
     judgement = Judgement(agent=judge.command, row=judge.name)
     prompt = _judge_prompt(loop, examined)
@@ -96,7 +93,7 @@ def ask_judge(loop: Loop, examined: Examined) -> tuple[Judgement, Answer, AgentR
         result = run_role(loop, judge, prompt, name, env, share, place.root)
         judgement.add(spent_on([result]))
         judgement.overage = result.overage
-        judgement.reset = result.reset or 0.0
+        judgement.reset = result.reset
         if loop.control.stop_now:
             raise StopNow
         match kept_away(result):
@@ -121,7 +118,13 @@ def ask_judge(loop: Loop, examined: Examined) -> tuple[Judgement, Answer, AgentR
     judgement.agrees = not (answer.objections or answer.unreadable)
     if not judgement.agrees:
         judgement.objections = (answer.objections or [answer.unreadable])[:20]
-    return judgement, answer, result
+    no_price = examined.result.no_price or result.no_price
+    return replace(
+        examined,
+        decision=after_judge(examined.decision, result, answer),
+        judgement=judgement,
+        result=replace(examined.result, no_price=no_price),
+    )
 
 
 def _judge_prompt(loop: Loop, examined: Examined) -> str:

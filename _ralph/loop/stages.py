@@ -87,7 +87,6 @@ class Worked:
 
     begun: Begun
     result: AgentResult
-    began: float = 0.0  # when (unix time) its agent started
     left: str = ""
     tree: str = ""
     changed: Sequence[str] = ()  # names of files
@@ -95,20 +94,8 @@ class Worked:
     protected: Sequence[str] = ()  # of that, what `allow` could let in
     naming: Sequence[str] = ()  # lines: what would be green on this machine alone
     notices: Sequence[str] = ()
-    said: str = ""  # its handoff file
-    deaths: int = 0  # how often a loop died while it examined this
+    handoff: str = ""  # its handoff file
     by_person: bool = False  # it was cut off because a person stopped the run
-
-    @property
-    def handoff_text(self) -> str:
-        """What it wrote for the next attempt: its handoff file, else a <handoff> block
-        in its last message."""
-        if self.said.strip():
-            return self.said
-        _, begun, block = self.result.text[-65536:].rpartition("<handoff>")
-        if begun and "</handoff>" in block:
-            return block.partition("</handoff>")[0]
-        return ""
 
 
 @dataclass(frozen=True)
@@ -173,4 +160,4 @@ class Examined:
     @property
     def handoff(self) -> Mapping[str, str]:
         """The parts of the handoff that count, by their labels."""
-        return parse_handoff(self.worked.handoff_text)
+        return parse_handoff(self.worked.handoff)

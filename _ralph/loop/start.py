@@ -60,7 +60,6 @@ def begin(
     lines = [*notices, *said, *warnings]
     if history.run is None:  # one that crashed continues with its own limits
         history.this_run = RunHistory()
-        loop.check_is_due = history.unchecked > 0
     history.this_run.commit = ""  # where the branch is now was looked at
     loop.carried = history.this_run.seconds
     return loop, lines
@@ -153,7 +152,7 @@ def made(
         git=git,
         branch=branch,
         places=Places(settings, git, branch.name, control, view),
-        agents=Agents(settings, clis, history),
+        agents=Agents(settings, clis, log),
         control=control,
         view=view,
     )

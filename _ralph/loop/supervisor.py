@@ -3,7 +3,6 @@ and ends them. It never waits for an agent, a check or a hook."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -28,20 +27,18 @@ from _ralph.state.records import stopped_by
 RunLoop = Callable[[Loop], None]
 """The life of a loop. It ends by Stop, or by an error."""
 _DEATHS = 3
-"""Deaths at one task that end no run."""
+"""Deaths of a loop at one task, or at none, that end no run."""
 _DEADLINE = 60.0
 """Seconds that a loop may take to end when it is told to stop now."""
 
 
 @dataclass
 class Child:
-    """A loop under way: its process, the pipe on which it tells what happens, and the
-    one that stays open while the supervisor lives."""
+    """A loop under way: its process, and the pipe on which it tells what happens."""
 
     number: int
     pid: int
     pipe: int
-    alive: int
     rest: bytes = b""
     stop: Stop | None = None  # why it ended, as it said
     told: set[int] = field(default_factory=set)  # the signals that it got
@@ -53,8 +50,10 @@ class Supervisor:
 
     loop: Loop
     run_loop: RunLoop
+    # What is read from it is open while the supervisor, its only writer, lives
+    alive: tuple[int, int] = field(default_factory=os.pipe)
     children: dict[int, Child] = field(default_factory=dict)
-    deaths: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    deaths: Counter[str] = field(default_factory=Counter)
     first: Stop | None = None  # why the run ends
     late: float = 0.0  # when (monotonic) a loop that was told to stop now is killed
 
@@ -69,41 +68,28 @@ class Supervisor:
         assert self.first
         return self.first
 
-    def start(self, number: int, deaths: int = 0) -> None:
+    def start(self, number: int) -> None:
         """Fork a loop. Signals wait until its handlers stand."""
         read, write = os.pipe()
-        alive_read, alive = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
-        blocked = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}
-        signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+        signal.pthread_sigmask(signal.SIG_BLOCK, process.SIGNALS)
         pid = os.fork()
         if pid == 0:
             try:
-                os.close(read)
-                os.close(alive)
-                for other in self.children.values():
-                    os.close(other.pipe)
-                    os.close(other.alive)
-                self.be_loop(number, deaths, alive_read, write, blocked)
+                self.be_loop(number, write)
             finally:  # whatever was raised: it would go on as a second supervisor
                 os._exit(0)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, process.SIGNALS)
         os.close(write)
-        os.close(alive_read)
         process.SPARED.add(pid)
-        self.children[number] = Child(number, pid, read, alive)
+        self.children[number] = Child(number, pid, read)
 
-    def be_loop(
-        self,
-        number: int,
-        deaths: int,
-        alive: int,
-        pipe: int,
-        blocked: set[signal.Signals],
-    ) -> None:
+    def be_loop(self, number: int, pipe: int) -> None:
         """What the child does: the life of a loop, and why it ended."""
         os.setsid()
+        alive, writes = self.alive
+        os.close(writes)
         process.SPARED.clear()
         leftovers.become_subreaper()
         leftovers.note(os.getppid())
@@ -112,14 +98,12 @@ class Supervisor:
         control.patient = True
         control.install()
         control.interrupts = min(above.interrupts, 1)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, process.SIGNALS)
         view = Reporter(pipe, self.loop.view.stays, self.loop.view.verbose)
         control.on_tick = view.tick
         loop = self.loop
         loop.number = number
-        loop.deaths = deaths
         loop.tell = view.tell
-        loop.check_is_due = loop.check_is_due and number == 1
         loop.control = loop.places.control = loop.git.calls.control = control
         loop.view = loop.places.view = view
         try:
@@ -148,8 +132,8 @@ class Supervisor:
                 self.ended(child)
         self.pass_on_signals()
         for child in self.children.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, signal.SIGCONT)  # its agent may have stopped it
+            # its agent may have stopped it
+            process.send(signal.SIGCONT, [child.pid])
 
     def hear(self, child: Child, event: Json) -> None:
         """Take in one event of a loop."""
@@ -204,75 +188,68 @@ class Supervisor:
         for child in self.children.values():
             if number not in child.told:
                 child.told.add(number)
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child.pid, number)
+                process.send(number, [child.pid])
 
     def ended(self, child: Child) -> None:
         """A loop has ended. One that said why had ended all that it started; any other
         died, and is started again."""
         del self.children[child.number]
         os.close(child.pipe)
-        os.close(child.alive)
-        while process.reap(child.pid, 5.0) is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, signal.SIGKILL)
-        process.SPARED.discard(child.pid)
+        self.reap(child)
         self.loop.view.ended(child.number)
         if child.stop is None:
             self.died(child)
 
     def died(self, child: Child) -> None:
-        """End what a loop left that died, and start it again: not where it died twice
-        at the same place, nor where the run ends."""
+        """End what a loop left that died, and start it again: not where it dies again
+        and again, nor where the run ends."""
         process.sweep(0.0, left=leftovers.left_by_loop(child.pid))
-        in_room = clear_room(self.loop, child.number)
-        if self.loop.control.stop_now or signal.SIGTERM in child.told:
-            self.end_with(Stop("error", "a loop was killed"))
-            return
+        clear_room(self.loop, child.number)
         self.loop.log.read()
-        start = ""
-        for one in self.loop.history.open_starts.values():
-            if (one.worker or 1) == child.number:
-                start = one.key
-        place = (start or f"loop {child.number}", in_room)
-        self.deaths[place] += 1
-        times = self.deaths[place]
-        # A task is blocked when it was interrupted, or its checks killed ralph, too often.
-        if times > (_DEATHS if start else 1):
-            self.end_with(Stop("error", f"loop {child.number} died again and again"))
+        task = ""
+        for start in self.loop.history.open_starts.values():
+            if start.worker == child.number:
+                task = start.task
+        said = f"loop {child.number} was killed"
+        if task:
+            said += f" at {task}"
+        self.deaths[said] += 1
+        told_to_end = self.loop.control.stop_now or signal.SIGTERM in child.told
+        if told_to_end or self.deaths[said] > _DEATHS:
+            self.end_with(Stop("error", f"{said}, {self.deaths[said]} times"))
             return
-        if self.first is not None and not start:
+        if self.first is not None and not task:
             return  # it has nothing to finish
-        self.loop.view.warn(f"loop {child.number} was killed; it is started again")
-        self.start(child.number, times if start and in_room else 0)
+        self.loop.view.warn(f"{said}; it is started again")
+        self.start(child.number)
         if self.first is not None:
-            self.children[child.number].told.add(signal.SIGUSR1)
-            os.kill(self.children[child.number].pid, signal.SIGUSR1)
+            self.signal_all(signal.SIGUSR1)
+
+    def reap(self, child: Child) -> None:
+        """Wait for the end of a loop; one that does not end is killed."""
+        while process.reap(child.pid, 10.0) is None:
+            process.send(signal.SIGKILL, [child.pid])
+        process.SPARED.discard(child.pid)
 
     def close(self) -> None:
         """End all loops that are left, now."""
         self.signal_all(signal.SIGTERM)
         for child in self.children.values():
-            process.SPARED.discard(child.pid)
-            if process.reap(child.pid, 10.0) is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child.pid, signal.SIGKILL)
+            self.reap(child)
         process.sweep(0.0, left=leftovers.left_by_loop(os.getpid()))
 
 
-def clear_room(loop: Loop, number: int | None = None) -> bool:
-    """Where a loop of this number (None: any) died in the clean room: whether it did.
-    What it started was ended; now ralph's own git locks go, and the room is made
-    anew."""
+def clear_room(loop: Loop, number: int | None = None) -> None:
+    """Where a loop of this number (None: any) died in the clean room, and what it
+    started was ended: ralph's own git locks go, and the room is made anew."""
     holder = loop.paths.private / HOLDER
     files.make_way(holder)
     said = files.read_regular(holder, 20)
     if said is None or (number is not None and said != str(number).encode()):
-        return False
+        return
     remove_git_locks(loop.paths, loop.branch.name, "room")
     files.clear(loop.places.place(loop.paths.room).beside("setup"))
     files.clear(holder)
-    return True
 
 
 def close_run(loop: Loop, stop: Stop) -> Stop:

@@ -3,17 +3,16 @@ them."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from _ralph import codec, files, text
 from _ralph.agents.prompt import Briefing, prompt_values, render_prompt
 from _ralph.checks import trust
 from _ralph.checks.places import prepare_workspace, setup_failed
 from _ralph.errors import SetupFailed, StopNow
-from _ralph.git.checkout import Checkout, remove_lock, remove_unusable
-from _ralph.git.litter import leads_nowhere, litter
+from _ralph.git.checkout import remove_lock, remove_unusable
+from _ralph.git.litter import changed_at, leads_nowhere, litter
 from _ralph.git.notes import Start, note_start, noted_start
 from _ralph.git.snapshot import settle, snapshot, with_work, work
 from _ralph.git.throwaway import copy_state
@@ -24,9 +23,6 @@ from _ralph.loop.stages import Begun, Worked
 from _ralph.model import AgentResult, Share, Task
 from _ralph.state.limits import attempts_at
 
-_LAST_WORDS = 1 << 16
-"""Bytes of an agent's last message that are noted."""
-
 
 @dataclass(frozen=True)
 class Ended:
@@ -35,19 +31,9 @@ class Ended:
 
     attempt: str
     result: AgentResult
-    began: float = 0.0
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A workspace in which an agent can start."""
-
-    place: Checkout
-    start: Start  # the tree that was checked out, and the snapshot of what stands there
-    copies: Mapping[str, bytes]  # of ralph's own files
-
-
-def first_snapshot(loop: Loop, begun: Begun) -> Ready:
+def first_snapshot(loop: Loop, begun: Begun) -> Start:
     """The workspace, with the base or the task's unfinished work on it checked out, and
     the first snapshot. Where `setup` is red on the base, too, that is waited for."""
     place = loop.places.workspace(begun.worker, begun.task.allow)
@@ -71,52 +57,46 @@ def first_snapshot(loop: Loop, begun: Begun) -> Ready:
     loop.when_setup_works(begun.task.id, check_out)
     if loop.control.stop_now:
         raise StopNow
-    copies = copy_state(place)
+    copy_state(place)
     files.clear(loop.paths.handoff(begun.worker))
     files.clear(loop.paths.results(begun.worker))
     start = Start(begun.id, tree, settle(place, tree))
     if {start.tree, start.snapshot} != {base}:
         loop.branch.pin("attempt", start.tree, start.snapshot, loop=begun.worker)
     note_start(place, start)
-    return Ready(place, start, copies)
+    return start
 
 
-def run_agent(loop: Loop, begun: Begun, ready: Ready) -> Ended:
+def run_agent(loop: Loop, begun: Begun) -> AgentResult:
     """Run the agent in its workspace, and end all that it started; how it ended, which
     is noted. StopNow if ralph must stop."""
-    env = loop.places.env(ready.place.root) | begun.variables(loop.paths)
+    root = loop.paths.workspace(begun.worker)
+    env = loop.places.env(root) | begun.variables(loop.paths)
     env["RALPH_RESULTS"] = str(loop.paths.results(begun.worker))
     prompt = prompt_for(loop, begun)
-    began = time.time()
     most = attempts_at(loop.limits, begun.task)
     loop.view.doing(f"attempt {begun.number} of {most}")
-    root = ready.place.root
     result = run_role(loop, begun.agent, prompt, begun.name, env, begun.share, root)
     if loop.control.stop_now:
         raise StopNow
-    ended = Ended(begun.id, result, began)
-    note_end(loop, begun.worker, ended)
-    return ended
+    note = codec.dumped(Ended(begun.id, result))
+    files.atomic_write(end_note(loop, begun), note)
+    return result
 
 
 def second_snapshot(
-    loop: Loop,
-    begun: Begun,
-    ended: Ended,
-    ready: Ready,
+    loop: Loop, begun: Begun, start: Start, result: AgentResult
 ) -> Worked:
     """The second snapshot, and what differs between the two: the work."""
-    place = ready.place
-    start = ready.start
+    place = loop.places.workspace(begun.worker, begun.task.allow)
     notices = [*begun.notices]
     if not place.exists:
         place.open()
         gone = "the workspace was removed or replaced; all work in it is lost"
-        return Worked(
-            begun, ended.result, ended.began, begun.left, notices=[*notices, gone]
-        )
+        return Worked(begun, result, begun.left, notices=[*notices, gone])
     handoff = files.read_regular(loop.paths.handoff(begun.worker), 1 << 16) or b""
-    copies = changed_copies(place, ready.copies)
+    began = changed_at(place.beside("start"))
+    copies = [name for name in place.state if changed_at(place.root / name) > began]
     notices += remove_unusable(place, start.tree)
     after, refused = snapshot(place, start.tree)
     notices += refused
@@ -129,13 +109,11 @@ def second_snapshot(
     notices += [
         f"{text.one_line(name)} is new under a protected pattern" for name in new
     ]
-    for name, was in back.items():
-        note = "" if was.exists else " (new and protected; left out)"
-        restored.append(text.one_line(name) + note)
+    protected = [text.one_line(name) for name in back]
+    restored += protected
     restored += [
         f"{name} (a copy; what is changed in it does not count)" for name in copies
     ]
-    protected = [text.one_line(name) for name in back]
     rulebook = loop.git.name_of(loop.paths.rulebook)
     if rulebook in copies:
         protected.append(rulebook)
@@ -144,8 +122,7 @@ def second_snapshot(
         loop.branch.pin("attempt", left, tree, loop=begun.worker)
     return Worked(
         begun,
-        ended.result,
-        ended.began,
+        result,
         left,
         tree,
         changed=[*changed],
@@ -153,39 +130,25 @@ def second_snapshot(
         protected=protected,
         naming=leads_nowhere(place, changed),
         notices=notices,
-        said=text.redact(handoff.decode("utf-8", "replace")),
+        handoff=text.redact(handoff.decode("utf-8", "replace")),
     )
-
-
-def changed_copies(place: Checkout, copies: Mapping[str, bytes]) -> list[str]:
-    """Those of ralph's own files of which the agent changed the copy in its
-    workspace."""
-    changed = []
-    for name, data in copies.items():
-        if files.read_regular(place.root / name, len(data) + 1) != data:
-            changed.append(text.one_line(name))
-    return changed
 
 
 # ---------------------------------------------------------------- after a kill
 
 
-def note_end(loop: Loop, worker: int, ended: Ended) -> None:
-    """Note how an agent ended."""
-    result = replace(ended.result, text=ended.result.text[-_LAST_WORDS:])
-    path = loop.paths.private / f"work-{worker}.ended"
-    files.make_way(path)
-    files.atomic_write(path, codec.dumped(replace(ended, result=result)))
+def end_note(loop: Loop, begun: Begun) -> Path:
+    """The file in which it is noted how the agent of an attempt ended."""
+    return loop.paths.private / f"work-{begun.worker}.ended"
 
 
-def noted_end(loop: Loop, begun: Begun) -> Ended:
+def noted_end(loop: Loop, begun: Begun) -> AgentResult:
     """How the agent of an attempt ended, as it was noted; else as one that was cut off,
     with what it had reported by then."""
-    ended = codec.load(Ended, loop.paths.private / f"work-{begun.worker}.ended")
+    ended = codec.load(Ended, end_note(loop, begun))
     if ended and ended.attempt == begun.id:
-        return ended
-    result = cut_off(loop, begun.agent, begun.name, "the attempt was cut off")
-    return Ended(begun.id, result)
+        return ended.result
+    return cut_off(loop, begun.agent, begun.name, "the attempt was cut off")
 
 
 def collect_again(loop: Loop, begun: Begun) -> Worked | None:
@@ -195,8 +158,7 @@ def collect_again(loop: Loop, begun: Begun) -> Worked | None:
     if start is None or start.attempt != begun.id:
         return None
     remove_lock(place)
-    ended = noted_end(loop, begun)
-    return second_snapshot(loop, begun, ended, Ready(place, start, {}))
+    return second_snapshot(loop, begun, start, noted_end(loop, begun))
 
 
 # ---------------------------------------------------------------- the prompt

@@ -23,6 +23,8 @@ from _ralph.process import leftovers
 from _ralph.process.leftovers import Leftovers
 from _ralph.process.transcript import Transcript
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+"""What says to finish or to stop."""
 SPARED: set[int] = set()
 """Children that no sweep ends: the loops, and what keeps the machine awake."""
 GRACE = 5.0
@@ -61,7 +63,7 @@ class Control:
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         hangup = signal.getsignal(signal.SIGHUP)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        for number in SIGNALS:
             signal.signal(number, self._note)
         # A handler and not SIG_IGN: handlers are reset in children, an ignored signal
         # is not.
@@ -394,11 +396,11 @@ def sweep(
         if spent > grace + _KILL_DEADLINE:
             return sorted(pids)
         if spent >= grace:
-            _send(signal.SIGKILL, pids)
+            send(signal.SIGKILL, pids)
             if left:
                 left.kill_groups()
         else:
-            _send(signal.SIGTERM, pids - warned)
+            send(signal.SIGTERM, pids - warned)
             warned |= pids
         time.sleep(0.01)
     if left:
@@ -407,7 +409,8 @@ def sweep(
     return []
 
 
-def _send(number: signal.Signals, pids: Iterable[int]) -> None:
+def send(number: signal.Signals, pids: Iterable[int]) -> None:
+    """Send processes a signal, as far as they are there."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

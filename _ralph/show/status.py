@@ -76,13 +76,13 @@ def _running(paths: Paths, history: History) -> Running | None:
     workers = []
     for start in history.open_starts.values():
         worker = Worker(
-            worker=start.worker or 1,
+            worker=start.worker,
             task=start.task,
             attempt=start.attempt or 1,
             agent=start.command,
             since=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start.time)),
             seconds=round(max(time.time() - start.time, 0.0), 1),
-            workspace=str(paths.workspace(start.worker or 1)),
+            workspace=str(paths.workspace(start.worker)),
         )
         workers.append(worker)
     return Running(

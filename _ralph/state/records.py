@@ -21,7 +21,7 @@ MACHINE_LINE = re.compile(rb"<!-- ralph (\{.*\}) -->\r?\n?")
 
 @dataclass(kw_only=True)
 class Record:
-    """What all have. Every default is empty, and what is empty is not written."""
+    """What all have. What has its default is not written."""
 
     event: ClassVar[str]
     time: float = 0.0  # unix time
@@ -66,7 +66,7 @@ class AttemptBegan(OfTask, event="start"):
     id: str = ""  # random, and in the commit that passes
     attempt: int = 0
     command: str = ""  # the agent, as a person named it
-    worker: int = 0  # the number of its loop, if it is not the first
+    worker: int = 1  # the number of its loop
     base: str = ""  # the commit that it begins at
     share_usd: float = NO_LIMIT  # what it may spend
     share_tokens: float = NO_LIMIT

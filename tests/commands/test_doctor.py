@@ -111,7 +111,7 @@ def test_a_check_that_was_begun_ends_with_doctor(repo: Repo) -> None:
     {"openQuestions": ["Why?"]}                                                                     warning   tasks: 1 open question, the first: Why?
     {"setup": "echo begin; seq 5000; echo 'ERESOLVE no'; exit 7"}                                   error     checks: setup failed with exit 7
     {"agents": {"sh": {"argv": ["sh", "-c", "x"], "permissions": {"edit": []}}}, "agent": "sh"}     warning   the plan itself defines it; read what it runs: sh -c x
-    {"tasks": [{"checks": ["test -f a.txt"]}]}                                                      ok        green now
+    {"tasks": [{"checks": ["test -f a.txt"]}]}                                                      now        1 check green
     """,
     2,
 )
@@ -152,7 +152,7 @@ def test_setup_and_checks_run_in_the_room(repo: Repo) -> None:
     before = everything_at_home(repo)
     done = repo.ralph("doctor", "-v", "--agent", "true")
     assert says(done, "ok", f"checks run in {repo.room}; setup is green there")
-    assert says(done, "ok", "green now")
+    assert says(done, "now", "1 check green")
     assert says(done, "warning", "the agent will not see them: mine.txt")
     assert seen.read_text() == f"setup in {repo.room}\n{repo.room}\n"
     assert everything_at_home(repo) == before

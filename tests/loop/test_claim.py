@@ -33,9 +33,7 @@ TWO = ({"checks": ["test -f work.txt"]}, {"checks": ["true"]})
 
 def claimed(loop: Loop) -> Begun:
     """The next attempt that this loop begins."""
-    task = next_task(loop)
-    assert task
-    begun = begin(loop, task)
+    begun = begin(loop)
     assert begun
     return begun
 

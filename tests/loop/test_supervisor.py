@@ -5,17 +5,13 @@ from __future__ import annotations
 
 import signal
 
-import pytest
-
-from tests.conftest import Repo
+from tests.conftest import LITTLE_GRACE, Repo
 from tests.scripts import HANGS, MAKES, MEET, own
 
 DIES = """
 import os
-from _ralph.loop import {module} as module
-def dies(*given, **named):
-    os.kill(os.getpid(), 9)
-module.{name} = dies
+from _ralph.loop import claim
+claim.begin = lambda *_: os.kill(os.getpid(), 9)
 """
 
 
@@ -23,17 +19,11 @@ def stops(repo: Repo) -> list[str]:
     return [record["stop"] for record in repo.records("stop")]
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [("claim", "begin"), ("work", "first_snapshot"), ("examine", "make_candidate")]
-)  # fmt: skip
-def test_a_loop_that_dies_at_the_same_place_again_ends_the_run(
-    repo: Repo, module: str, name: str
-) -> None:
+def test_a_loop_that_dies_again_and_again_ends_the_run(repo: Repo) -> None:
     repo.plan(own("T1"))
-    first = DIES.format(module=module, name=name)
-    done = repo.ralph("run", "--agent", repo.agent(MAKES), first=first)
+    done = repo.ralph("run", "--agent", repo.agent(MAKES), first=DIES)
     assert done.returncode == 1, done.stdout
-    assert "loop 1 died" in done.stdout + done.stderr
+    assert "loop 1 was killed, 4 times" in done.stderr
     assert stops(repo) == ["error"]
     assert not repo.alive()
     assert repo.run(repo.agent(MAKES))[0] == 0
@@ -61,13 +51,14 @@ work.second_snapshot = snapshot
     assert not repo.alive()
 
 
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_a_signal_ends_every_loop_and_one_record_says_so(repo: Repo, jobs: int) -> None:
-    repo.plan(*(own(f"T{number}") for number in range(1, jobs + 1)))
+def test_a_signal_ends_every_loop_and_one_record_says_so(repo: Repo) -> None:
+    names = ("T1", "T2", "T3")
+    repo.plan(*map(own, names))
     agent = repo.agent(f"(OUT / f'there-{{task}}').touch()\n{HANGS}")
-    process = repo.start("run", "--jobs", str(jobs), "--agent", agent)
-    for number in range(1, jobs + 1):
-        repo.wait_for(f"../there-T{number}")
+    words = ("run", "--jobs", "3", "--agent", agent)
+    process = repo.start(*words, first=LITTLE_GRACE)
+    for name in names:
+        repo.wait_for(f"../there-{name}")
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 143
     assert stops(repo) == ["terminated"]

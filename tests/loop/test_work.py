@@ -8,8 +8,8 @@ from collections.abc import Callable
 from _ralph.loop.loop import Loop
 from _ralph.loop.stages import Begun, Worked
 from _ralph.loop.work import first_snapshot, run_agent, second_snapshot
-from _ralph.model import AgentResult, Outcome, Verdict
-from tests.conftest import Repo, cases
+from _ralph.model import Outcome, Verdict
+from tests.conftest import Repo
 from tests.git.support import listing
 from tests.git.test_branch import work_on
 from tests.loop.test_claim import claimed, ends
@@ -33,9 +33,9 @@ def begun_by(
 
 
 def worked(loop: Loop, begun: Begun) -> Worked:
-    ready = first_snapshot(loop, begun)
-    ended = run_agent(loop, begun, ready)
-    return second_snapshot(loop, begun, ended, ready)
+    start = first_snapshot(loop, begun)
+    result = run_agent(loop, begun)
+    return second_snapshot(loop, begun, start, result)
 
 
 SCRIPT = """
@@ -55,7 +55,7 @@ def test_what_an_agent_leaves(repo: Repo, opened: Opened) -> None:
     assert found.restored[0] == "tests/test_a.py"
     assert found.restored[1].startswith("prd.json (a copy; ")
     assert [*found.notices] == ["git cannot add pipe; it was removed"]
-    assert found.said.startswith("status: done")
+    assert found.handoff.startswith("status: done")
     assert repo.read("prd.json").startswith('{\n  "project"')
 
 
@@ -73,17 +73,3 @@ def test_protected_files_in_unfinished_work_are_the_base_s_again(
     found = worked(loop, again)
     assert listing(repo, found.left)["seen"] == ("100644", "def test(): ...\n")
     assert [*found.restored] == []
-
-
-@cases(r"""
-said        text                                                   wanted
-learned: a  <handoff>x</handoff>                                   learned: a
-\n          a <handoff>x</handoff> b <handoff>learned: y</handoff> c  learned: y
--           <handoff>x
-""")
-def test_the_handoff_is_a_file_or_the_end_of_the_last_message(
-    said: str, text: str, wanted: str
-) -> None:
-    result = AgentResult(Outcome.DONE, text=text)
-    worked = Worked(Begun.__new__(Begun), result, said=said)
-    assert worked.handoff_text == wanted

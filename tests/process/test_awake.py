@@ -94,19 +94,6 @@ def test_one_that_fails_hangs_or_floods_changes_nothing(
     assert repo.alive() == []
 
 
-def test_where_nobody_is_logged_in_idle_alone_is_held_off(repo: Repo) -> None:
-    noted = fake(repo, f'case "$*" in *idle:sleep*) exit 1;; esac; {HOLDS}')
-    process = hanging(repo)
-    assert ["--what=idle:sleep" in line for line in noted.read_text().splitlines()] == [
-        True,
-        False,
-    ]
-    assert held(repo)
-    process.terminate()
-    assert process.wait(20) == 143
-    assert repo.alive() == []
-
-
 def test_no_awake_lets_it_sleep(repo: Repo) -> None:
     noted = fake(repo, HOLDS)
     process = hanging(repo, "--no-awake")
@@ -135,11 +122,21 @@ def test_macos_has_caffeinate(repo: Repo) -> None:
     assert repo.gone_within(3)
 
 
-def test_sleep_is_held_off_until_the_run_ends(repo: Repo) -> None:
-    noted = fake(repo, HOLDS)
+NO_LOGIN = f'case "$*" in *idle:sleep*) exit 1;; esac; {HOLDS}'
+
+
+@pytest.mark.parametrize(
+    ("script", "asked"), [(HOLDS, ["idle:sleep"]), (NO_LOGIN, ["idle:sleep", "idle"])]
+)
+def test_sleep_is_held_off_until_the_run_ends(
+    repo: Repo, script: str, asked: list[str]
+) -> None:
+    """Where nobody is logged in, idle alone."""
+    noted = fake(repo, script)
     process = hanging(repo)
-    wanted = f"--who=ralph --why=a run goes on --mode=block --what=idle:sleep tail --pid={process.pid} -f /dev/null"
-    assert noted.read_text() == wanted + "\n"
+    wanted = "--who=ralph --why=a run goes on --mode=block --what={} tail --pid={} -f /dev/null"
+    lines = [wanted.format(what, process.pid) for what in asked]
+    assert noted.read_text().splitlines() == lines
     assert held(repo)
     process.terminate()
     assert process.wait(20) == 143

@@ -180,14 +180,6 @@ examine.make_candidate = hang
     assert repo.run(repo.agent("P('T1.txt').touch()"))[0] == 0
 
 
-def test_a_loop_that_was_stopped_is_woken(repo: Repo) -> None:
-    """By its agent, by mistake: it would not see its deadlines."""
-    repo.plan({"checks": ["test -f T1.txt"]})
-    stops = "P('T1.txt').touch(); os.kill(os.getppid(), signal.SIGSTOP)"
-    code, _, printed = repo.run(repo.agent(stops))
-    assert (code, repo.passed()) == (0, ["T1"]), printed
-
-
 # ---- run_process by itself
 
 

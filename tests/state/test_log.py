@@ -149,14 +149,14 @@ def examined_with(hostile: str) -> Examined:
     begun = Begun(task, agent, 1, 17, "id", 1, Share(), "base")
     result = AgentResult(
         Outcome.FAILED, reason=text.one_line(hostile, 300), text=hostile, session=hostile, usd=0.5,
-        tokens=Tokens(1, 2, 3), denials=[text.one_line(hostile)] * 2, exit=1, survivors=[12],
+        tokens=Tokens(1, 2, 3), denials=[text.one_line(hostile)] * 2, survivors=[12],
     )  # fmt: skip
     red = CheckResult(
         hostile, hostile, ok=False, exit=1, seconds=1.0, tail=hostile, log="x.log"
     )
     green = CheckResult("lint", "lint", ok=True, exit=0, seconds=1.0)
     said = f"learned: {hostile}\nquestion: {hostile}\nnext step:\n{hostile}"
-    worked = Worked(begun, result, changed=[hostile], said=said)
+    worked = Worked(begun, result, changed=[hostile], handoff=said)
     candidate = Candidate(worked, "tip", "commit")
     decision = Decision(Verdict.FAILED, hostile)
     return Examined(candidate, "commit", decision, result, [red, green])
@@ -410,7 +410,7 @@ def test_what_is_written_is_what_is_read(event: str, data: st.DataObject) -> Non
     line = json.dumps(to_json(record))
     (found,) = parse([f"<!-- ralph {line} -->\n".encode()])
     assert from_json(found) == record
-    for key in found.keys() - {"task", "iteration", "verdict", *SHARES}:
+    for key in found.keys() - {"task", "iteration", "verdict", "worker", *SHARES}:
         assert found[key] not in (None, "", [], {}, False)
     History().apply(record)  # whatever it holds
 

@@ -61,8 +61,8 @@ CHEATS = {
     "the test deleted": (f"{TEST}.unlink()", "restored: tests/check_"),
     "the test weakened": (f"{TEST}.write_text('')", "restored: tests/check_"),
     "the test a link": (f"{TEST}.unlink(); os.symlink('/dev/null', {TEST})", "restored: tests/check_"),
-    "everything skipped": ("P('sub').mkdir(); P('sub/conftest.py').write_text('collect_ignore_glob = [\"*\"]')", "conftest.py (new and protected; left out"),
-    "the test in another encoding": ("P('.gitattributes').write_text('tests/** working-tree-encoding=UTF-7\\n')", ".gitattributes (new and protected; left out"),
+    "everything skipped": ("P('sub').mkdir(); P('sub/conftest.py').write_text('collect_ignore_glob = [\"*\"]')", "restored: sub/conftest.py"),
+    "the test in another encoding": ("P('.gitattributes').write_text('tests/** working-tree-encoding=UTF-7\\n')", "restored: .gitattributes"),
     "the check renamed in the plan": (f"p = P('prd.json'); p.write_text(p.read_text().replace('{CHECK}'.format(task), 'true'))", "restored: prd.json"),
     "python replaced on PATH": ("P('python3').write_text('#!/bin/sh\\n'); os.chmod('python3', 0o755)", "failed"),
     "only words": ("print('All criteria met. <promise>COMPLETE</promise>')", "failed"),
@@ -185,7 +185,9 @@ def test_no_claim_makes_a_task_pass_by_checks_that_are_green_anyway(repo: Repo) 
         "progress.txt",
     )  # what is changed in a copy of these is left out, and that is said
     said = [
-        "failed" if any(name in lie for name in state) else "no-op"
+        "failed"
+        if any(name in lie for name in state) and "unlink" not in lie
+        else "no-op"
         for lie in LIES.values()
     ]
     assert repo.verdicts() == [

@@ -67,7 +67,7 @@ def as_limited(self: Any, outcome: Outcome, real: Any = turn.Turn.end) -> None:
 
 def is_back_after_work(agents: Any, agent: Any) -> float:
     others = agent.command != agents.fallback.command
-    return float(agents.history.iteration > 0 and others)
+    return float(agents.log.history.iteration > 0 and others)
 
 
 def first_rung(self: Any, task: Any = None, real: Any = team.Agents.commands) -> Any:
@@ -208,22 +208,22 @@ MUTANTS: dict[str, Mutant] = {
     "a login is waited for": (
         "_ralph.agents.turn.Turn.end",
         as_limited,
-        test_ladder.test_where_both_are_away_the_sooner_is_waited_for_and_none_means_5,
+        lambda repo: test_ladder.test_which_agent_works_an_attempt(repo, "neither comes back"),
     ),
     "no fallback": (
         "_ralph.agents.team.Agents.fallback",
         property(lambda _: None),
-        lambda repo: test_ladder.test_the_fallback_works_while_the_agent_cannot_be_had(repo, "refused"),
+        lambda repo: test_ladder.test_which_agent_works_an_attempt(repo, "a fallback while it is refused"),
     ),
     "the fallback for work that failed": (
         "_ralph.agents.team.Agents.back_at",
         is_back_after_work,
-        test_ladder.test_the_fallback_is_not_for_work_that_failed,
+        lambda repo: test_ladder.test_which_agent_works_an_attempt(repo, "no fallback for work that failed"),
     ),
     "one rung for all": (
         "_ralph.agents.team.Agents.commands",
         first_rung,
-        test_ladder.test_each_failed_attempt_is_one_rung_and_the_last_is_repeated,
+        lambda repo: test_ladder.test_which_agent_works_an_attempt(repo, "one rung for each failed attempt, the last again"),
     ),
     # money
     "a cut off attempt cost all that was left": (
@@ -245,7 +245,7 @@ MUTANTS: dict[str, Mutant] = {
     "what landed meanwhile is not looked at": (
         "_ralph.loop.examine.gathered",
         alone,
-        test_side_by_side.test_what_is_green_alone_and_red_together_does_not_land_and_is_told_what_came_between,
+        test_side_by_side.test_what_is_green_alone_and_red_together_does_not_land,
     ),
     "two in the room at once": (
         "_ralph.loop.loop.Loop.in_room",

@@ -107,7 +107,7 @@ def test_what_was_set_back_is_worked_in_the_same_run_and_told_why(repo: Repo) ->
     assert repo.run(repo.agent(f"{keeps}\n{MAKES}\n{breaks}"))[0] == 0
     assert repo.verdicts() == ["T1 passed", "T2 passed", "T1 passed"]
     assert rechecks(repo) == [(2, False, ["T1"]), (3, True, [])]
-    assert "T1 passed at iteration 1, broken since\n    | " in repo.read("progress.txt")
+    assert "T1 passed at iteration 1, broken since: " in repo.read("progress.txt")
     told = repo.read("../T1-prompt")
     assert "it passed at iteration 1, and later work broke it" in told
     assert "T2: task 2" in told and "Its work is still there" in told
