@@ -167,14 +167,9 @@ def _ignored(loop: Loop) -> Findings:
 def _checks(loop: Loop, try_agents: bool) -> Findings:
     """One turn of each agent, if that is asked for; then setup, every check and the
     commit hooks, as a run does them at its start."""
-    holder = layout.running(loop.paths)
-    if holder:  # they would disturb it
-        who = f"`ralph {holder.what}` is at work here (pid {holder.pid})"
-        ends = "`ralph stop` ends a run"
-        yield "warning", f"{who}, so nothing was run; {ends}"
-        return
     yield "trying", "setup and every check, as a run would"
     loop.places.view = View()
+    # alone, as they would disturb a run
     with lock.alone(loop.paths, "doctor") as loop.run_id:
         layout.note_plan(loop.paths)
         freeze_settings(loop.git, loop.paths.private)

@@ -264,8 +264,8 @@ def _branch(loop: Loop, was: Plan) -> str:
     """The branch of the new plan: that of the one that `was`, but for the next feature
     one of its own, so that it begins with a history of its own."""
     name = loop.branch.name
-    is_done = all(task.passed for task in was.tasks) and not loop.branch.is_ahead
-    if is_starter(was) or not is_done:
+    has_passed = was.tasks and all(task.passed for task in was.tasks)
+    if not has_passed or loop.branch.is_ahead:
         return name
     stem, _, number = name.rpartition("-")
     if not number.isdecimal():

@@ -168,8 +168,8 @@ def test_a_loop_at_work_is_not_disturbed(repo: Repo) -> None:
     repo.wait_for("../on")
     before = seen.read_text()
     done = repo.ralph("doctor", "-v", "--agent", "true")
-    busy = f"`ralph run` is at work here (pid {process.pid}), so nothing was run"
-    assert says(done, "warning", busy) and seen.read_text() == before
+    busy = f"`ralph run` is at work on this plan (pid {process.pid}"
+    assert says(done, "error", busy) and seen.read_text() == before
     repo.write("../go", "")
     assert process.wait(30) == 0 and repo.passed() == ["T1"]
 
