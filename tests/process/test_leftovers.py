@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -40,11 +41,9 @@ def start(
     """A process in a session of its own that does `then`; it has said a word when it is
     ready."""
     words = [sys.executable, "-c", f"import subprocess, sys, time\n{then}"]
-    child = stack.enter_context(
-        subprocess.Popen(
-            words, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True
-        )
-    )
+    given: Any = {"stdout": subprocess.PIPE, "text": True, "env": env}
+    child = subprocess.Popen(words, start_new_session=True, **given)
+    stack.enter_context(child)
     stack.callback(kill_group, child.pid)
     assert child.stdout is not None and child.stdout.readline()
     return psutil.Process(child.pid)
@@ -108,9 +107,8 @@ def test_a_session_that_was_noted_is_ended(
     leftovers.mark_run("first", tmp_path)
     words = [sys.executable, "-c", f"import subprocess, time\n{then}"]
     noted = partial(leftovers.note, os.getpid())
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, start_new_session=True, preexec_fn=noted
-    ) as leader:
+    given: Any = {"stdout": subprocess.PIPE, "preexec_fn": noted}
+    with subprocess.Popen(words, start_new_session=True, **given) as leader:
         assert leader.stdout
         child = int(leader.stdout.readline())
         if then is not RUNS_ON:

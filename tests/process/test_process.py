@@ -22,7 +22,7 @@ from _ralph.process.process import (
     ProcessResult,
     run_process,
 )
-from tests.conftest import LITTLE_GRACE, Repo
+from tests.conftest import LITTLE_GRACE, Repo, cases
 from tests.scripts import (
     HANGS,
     MAKES,
@@ -40,39 +40,26 @@ def test_after_a_normal_end_nothing_is_left_of_any_kind(repo: Repo, way: str) ->
     deeds = kinds(way)
     if sys.platform == "darwin":  # as README says
         del deeds["own session"]
-    agent = repo.agent(
-        "\n".join(("P('T1.txt').touch()", *deeds.values(), "time.sleep(1)"))
-    )
+    script = "\n".join(("P('T1.txt').touch()", *deeds.values(), "time.sleep(1)"))
+    agent = repo.agent(script)
     assert repo.run(agent, first=WAYS[way] + LITTLE_GRACE)[0] == 0
     assert repo.alive() == []
 
 
-@pytest.mark.parametrize(("kind", "way"), [
-    ("", "by session"), ("process_group=0", WAY), ("start_new_session=True", "by session"),
-])  # fmt: skip
-def test_a_server_that_an_agent_left_answers_no_check(
-    repo: Repo, kind: str, way: str
-) -> None:
+@pytest.mark.parametrize("kind", ["", "process_group=0", "start_new_session=True"])
+def test_a_server_that_an_agent_left_answers_no_check(repo: Repo, kind: str) -> None:
     """There is no work but this."""
     if sys.platform == "darwin" and "session" in kind:
         pytest.skip("as README says, a system program in a session of its own survives")
     asked, answer = repo.outside / "asked", repo.outside / "answer"
-    repo.plan(
-        {
-            "checks": [
-                f"rm -f {asked} {answer}; touch {asked}; sleep 0.4; test -e {answer}"
-            ]
-        },
-        limits={"attempts": 1},
-    )
+    asks = f"rm -f {asked} {answer}; touch {asked}"
+    check = f"{asks}; sleep 0.4; test -e {answer}"
+    repo.plan({"checks": [check]}, limits={"attempts": 1})
     server = f"while :; do [ -e {asked} ] && touch {answer}; sleep 0.05; done"
-    agent = repo.agent(
-        f"subprocess.Popen(['sh', '-c', {server!r}], {kind})\nP('x').touch()\ntime.sleep(0.2)"
-    )
-    assert (repo.run(agent, first=WAYS[way] + LITTLE_GRACE)[0], repo.passed()) == (
-        4,
-        [],
-    )
+    starts = f"subprocess.Popen(['sh', '-c', {server!r}], {kind})"
+    agent = repo.agent(f"{starts}\nP('x').touch()\ntime.sleep(0.2)")
+    assert repo.run(agent, first=LITTLE_GRACE)[0] == 4
+    assert repo.passed() == []
 
 
 def test_news_ends_nothing_but_its_own(repo: Repo) -> None:
@@ -81,14 +68,8 @@ def test_news_ends_nothing_but_its_own(repo: Repo) -> None:
     works = f"child = subprocess.Popen(['sleep', '600'])\nwhile not (OUT / 'told').exists(): time.sleep(0.02)\ntime.sleep(0.5)\nassert child.poll() is None\n{MAKES}"
     agent = repo.agent(f"if task == 'T2':\n    exec({works!r})")
     told = f"sleep 600 & touch {repo.outside}/told"
-    code, _, printed = repo.run(
-        agent,
-        "--jobs",
-        "2",
-        "--notify",
-        told,
-        first=LITTLE_GRACE,
-    )
+    words = ("--jobs", "2", "--notify", told)
+    code, _, printed = repo.run(agent, *words, first=LITTLE_GRACE)
     assert (code, repo.verdicts()) == (4, ["T1 failed", "T2 passed"]), printed
     assert repo.alive() == []
 
@@ -97,9 +78,8 @@ def test_at_the_deadline_nothing_is_left_of_any_kind(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1.txt"]})
     agent = repo.agent("P('T1.txt').touch()\n" + "\n".join(kinds().values()) + HANGS)
     code, _, _ = repo.run(agent, "--agent-timeout", "2s", first=LITTLE_GRACE)
-    assert code == 0 and repo.verdicts() == [
-        "T1 passed"
-    ]  # its own check went from red to green
+    # its own check went from red to green
+    assert (code, repo.verdicts()) == (0, ["T1 passed"])
     assert repo.alive() == []
 
 
@@ -112,14 +92,11 @@ def test_a_signal_stops_now_without_a_verdict_and_nothing_left(
     repo: Repo, number: int, times: int, code: int, stop: str, way: str
 ) -> None:
     repo.plan({"checks": ["false"]})
-    deeds = [
-        deed
-        for kind, deed in kinds(way).items()
-        if kind != "ignores TERM" or number == signal.SIGTERM
-    ]
-    agent = repo.agent(
-        "\n".join([*deeds, "(OUT / 'hanging').touch()", "time.sleep(600)"])
-    )
+    deeds = kinds(way)
+    if number != signal.SIGTERM:
+        del deeds["ignores TERM"]
+    hangs = "(OUT / 'hanging').touch(); time.sleep(600)"
+    agent = repo.agent("\n".join([*deeds.values(), hangs]))
     process = repo.start("run", "--agent", agent, first=WAYS[way] + LITTLE_GRACE)
     repo.wait_for("../hanging")
     for _ in range(times):
@@ -143,10 +120,8 @@ def start_with(repo: Repo, first: str, agent: str) -> subprocess.Popen[bytes]:
 
 def test_a_git_that_hangs_is_given_up_when_ralph_is_told_to_stop(repo: Repo) -> None:
     repo.plan({"checks": ["false"]})
-    fake = repo.tool(
-        "git",
-        "touch ../hanging ../../../hanging 2> /dev/null; touch $HANGS\nexec sleep 600",
-    )
+    touches = "touch ../hanging ../../../hanging 2> /dev/null; touch $HANGS"
+    fake = repo.tool("git", f"{touches}\nexec sleep 600")
     fake.chmod(0o644)
     repo.env["HANGS"] = str(repo.outside / "hanging")
     agent = repo.agent(f"os.chmod({str(fake)!r}, 0o755)")
@@ -186,15 +161,9 @@ examine.make_candidate = hang
 def run(
     script: str, tmp_path: Path, handler: OutputHandler | None = None, **given: Any
 ) -> ProcessResult:
-    command = Command(
-        argv=[sys.executable, "-c", script],
-        cwd=tmp_path,
-        env=dict(os.environ),
-        timeout=given.pop("timeout", 30.0),
-        out=tmp_path / "out",
-        err=tmp_path / "err",
-        **given,
-    )
+    words = [sys.executable, "-c", script]
+    given = {"timeout": 30.0, "out": tmp_path / "out", "err": tmp_path / "err", **given}
+    command = Command(words, tmp_path, dict(os.environ), **given)
     return run_process(command, Control(), handler)
 
 
@@ -218,22 +187,21 @@ TALKS = "import time\nfor _ in range(100): print('.', flush=True); time.sleep(0.
 SLEEPS = "import time; time.sleep(60)"
 
 
-@pytest.mark.parametrize(("script", "answer", "timeout", "idle", "ended"), [
-    (TALKS, None, 1.0, 0.6, Ended.DEADLINE),
-    (TALKS, "quiet", 9.0, 0.6, Ended.IDLE),
-    (TALKS, "stop", 9.0, None, Ended.STOPPED),
-    (SLEEPS, None, 9.0, 0.5, Ended.IDLE),
-])  # fmt: skip
+@cases("""
+does    answer  timeout  idle  ended
+talks   -       1        0.6   deadline
+talks   quiet   9        0.6   idle
+talks   stop    9        -     stopped
+sleeps  -       9        0.5   idle
+""")
 def test_deadlines_and_the_answers_of_a_handler(
-    tmp_path: Path,
-    script: str,
-    answer: str | None,
-    timeout: float,
-    idle: float | None,
-    ended: Ended,
+    tmp_path: Path, does: str, answer: str, timeout: str, idle: str, ended: str
 ) -> None:
-    given = {"timeout": timeout, "idle": lambda: idle}
-    assert run(script, tmp_path, lambda _: answer, **given).ended is ended
+    script = TALKS if does == "talks" else SLEEPS
+    quiet = float(idle) if idle else None
+    given = {"timeout": float(timeout), "idle": lambda: quiet}
+    found = run(script, tmp_path, lambda _: answer or None, **given)
+    assert found.ended is Ended[ended.upper()]
 
 
 def test_a_large_prompt_reaches_a_slow_reader_and_one_that_never_reads(
@@ -257,18 +225,12 @@ def test_what_forks_while_it_is_hunted_is_found_too(
     monkeypatch.setattr(leftovers, "ADOPTS", not WAYS[way])
     monkeypatch.setenv("RALPH_RUN_ID", "")
     leftovers.mark_run("hunted", repo.outside / "notes")
-    endless = (
-        "i=0; while [ $i -lt 4000 ]; do sleep 60 & sleep 0.005; i=$((i + 1)); done"
-    )
+    forking = "sleep 60 & sleep 0.005; i=$((i + 1))"
+    endless = f"i=0; while [ $i -lt 4000 ]; do {forking}; done"
     env = {**repo.env, "RALPH_RUN_ID": "hunted"}
     noted = partial(leftovers.note, os.getpid())
-    forks = subprocess.Popen(
-        ["sh", "-c", endless],
-        cwd=repo.path,
-        env=env,
-        start_new_session=True,
-        preexec_fn=noted,
-    )
+    given: dict[str, Any] = {"cwd": repo.path, "env": env, "preexec_fn": noted}
+    forks = subprocess.Popen(["sh", "-c", endless], start_new_session=True, **given)
     time.sleep(0.3)
     left = leftovers.left_by_run("hunted", repo.outside / "notes")
     assert process.sweep(0.0, left=left) == []

@@ -16,9 +16,8 @@ def test_below_the_cap_all_is_kept(tmp_path: Path, piece: int) -> None:
     with Transcript(tmp_path / "log", 1000) as log:
         for at in range(0, len(data), piece):
             log.write(data[at : at + piece])
-    assert (tmp_path / "log").read_bytes() == data and (
-        tmp_path / "log"
-    ).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "log").read_bytes() == data
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("size", [1001, 5000, 100_000])
@@ -30,12 +29,8 @@ def test_beyond_it_the_middle_is_cut(tmp_path: Path, size: int) -> None:
     found = (tmp_path / "log").read_bytes()
     head, _, rest = found.partition(b"\n[")
     end = rest.removeprefix(b"cut here]\n")
-    assert (
-        head == data[:125]
-        and data.endswith(end)
-        and len(end) >= 125
-        and len(found) < 1200
-    )
+    assert head == data[:125] and data.endswith(end)
+    assert len(end) >= 125 and len(found) < 1200
 
 
 def test_what_stands_in_its_place_is_no_way_out(tmp_path: Path) -> None:
@@ -43,6 +38,5 @@ def test_what_stands_in_its_place_is_no_way_out(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to(tmp_path / "mine")
     with Transcript(tmp_path / "log", 1000) as log:
         log.write(b"theirs")
-    assert (tmp_path / "mine").read_text() == "mine" and (
-        tmp_path / "log"
-    ).read_text() == "theirs"
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert (tmp_path / "log").read_text() == "theirs"
