@@ -24,7 +24,10 @@ def validate(data: object, name: str) -> None:
     for error in errors[:_SHOWN]:
         best = jsonschema.exceptions.best_match([error])
         place = best.json_path.removeprefix("$").removeprefix(".") or "document"
-        lines.append(f"{name}: {place}: {text.one_line(best.message, 300)}")
+        said = best.message
+        if best.validator == "pattern":
+            said = f"found {best.instance!r}, expected: {best.schema['description']}"
+        lines.append(f"{name}: {place}: {text.one_line(said, 300)}")
     if len(errors) > _SHOWN:
         lines.append(f"and {len(errors) - _SHOWN} more")
     if lines:
