@@ -163,7 +163,7 @@ def conclude(
         at_least=stream.was_cut_off(outcome),
         no_price=no_price,
         overage=turn.overage,
-        reset=(stream.reset or 0.0) if is_limited else 0.0,
+        reset=stream.reset if is_limited else 0.0,
         seconds=process.seconds,
         survivors=process.survivors,
     )

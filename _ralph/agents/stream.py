@@ -42,9 +42,9 @@ class Stream:
     overspent: str = ""  # the limit that is used up
 
     @property
-    def reset(self) -> float | None:
-        """The unix time at which a limit ends, as it was told last."""
-        return text.moment(self.turn.reset, time.time())
+    def reset(self) -> float:
+        """The unix time at which a limit ends, as it was told last; 0 if it was not."""
+        return text.moment(self.turn.reset, time.time()) or 0.0
 
     @property
     def has_ended(self) -> bool:

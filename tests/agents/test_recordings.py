@@ -176,10 +176,10 @@ def test_a_recorded_run(name: str, case: str, wanted: str) -> None:
     assert not result.no_price, "it reports what its row says"
 
 
-def told(reset: float | None, form: str) -> str:
+def told(reset: float, form: str) -> str:
     """A reset as the table writes it: in an hour (`+1h`), by local clocks, or as unix
     time."""
-    if reset is None:
+    if not reset:
         return "-"
     if form.startswith("+"):
         ahead = text.seconds(form[1:])
