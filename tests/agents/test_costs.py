@@ -22,28 +22,35 @@ from tests.scripts import ROW
 # ---------------------------------------------------------------- one attempt
 
 
-def asked(message: str = "m1", sent: int = 900, answered: int = 20) -> dict[str, Any]:
-    """An answer as Claude's stream tells it."""
-    usage = {"input_tokens": sent, "output_tokens": answered}
-    content = [{"type": "text", "text": "hm"}]
-    return {
-        "type": "assistant",
-        "message": {"id": message, "usage": usage, "content": content},
-    }
-
-
-def result(usd: object = 0.5, **more: Any) -> dict[str, Any]:
-    return {
-        "type": "result",
-        "is_error": False,
-        "total_cost_usd": usd,
-        "usage": {"input_tokens": 7},
-        **more,
-    }
-
-
-INIT: dict[str, Any] = {"type": "system", "subtype": "init", "session_id": "s"}
-SILENT: dict[str, Any] = {"type": "system", "subtype": "api_retry", "error_status": 529}
+# Events by their names; `result` and `step` with what differs from the first of them.
+KINDS: dict[str, Any] = {
+    "event": {},
+    "result": {"type": "result", "is_error": False, "total_cost_usd": 0.5, "usage": {"input_tokens": 7}},
+    "step": {"type": "step_finish"},
+}  # fmt: skip
+SAID = """
+init     event   {"type": "system", "subtype": "init", "session_id": "s"}
+silent   event   {"type": "system", "subtype": "api_retry", "error_status": 529}
+asked    event   {"type": "assistant", "message": {"id": "m1", "usage": {"input_tokens": 900, "output_tokens": 20}, "content": [{"type": "text", "text": "hm"}]}}
+more     event   {"type": "assistant", "message": {"id": "m2", "usage": {"input_tokens": 900, "output_tokens": 20}, "content": []}}
+result   result  {"result": "done"}
+dear     result  {"total_cost_usd": 4.0}
+free     result  {"total_cost_usd": 0}
+nothing  result  {"total_cost_usd": 0, "usage": {"input_tokens": 0}}
+untold   result  {"usage": {}}
+null     result  {"usage": {"input_tokens": 7, "cache_read_input_tokens": null}}
+below    result  {"usage": {"input_tokens": 7, "output_tokens": -5}}
+text     result  {"total_cost_usd": "0.5"}
+none     result  {"total_cost_usd": null}
+step     step    {"part": {"cost": 1}}
+last     step    {"part": {"cost": 0.5, "reason": "stop", "tokens": {"input": 9, "output": 1}}}
+nan      step    {"part": {"cost": NaN}}
+less     step    {"part": {"cost": -1, "tokens": {"input": 1}}}
+"""
+EVENTS: dict[str, dict[str, Any]] = {}
+for line in SAID.strip().splitlines():
+    name, kind, fields = line.split(maxsplit=2)
+    EVENTS[name] = {**KINDS[kind], **json.loads(fields)}
 
 
 def parsed(name: str, *events: dict[str, Any], **left: Any) -> Stream:
@@ -51,31 +58,6 @@ def parsed(name: str, *events: dict[str, Any], **left: Any) -> Stream:
     for event in events:
         stream.line(json.dumps(event).encode())
     return stream
-
-
-def step(cost: float, **part: Any) -> dict[str, Any]:
-    return {"type": "step_finish", "part": {"cost": cost, **part}}
-
-
-EVENTS: dict[str, dict[str, Any]] = {
-    "init": INIT,
-    "silent": SILENT,
-    "asked": asked(),
-    "more": asked("m2"),
-    "result": result(),
-    "dear": result(4.0),
-    "free": result(0),  # it does not know the price of its model
-    "nothing": result(0, usage={"input_tokens": 0}),  # refused: nothing was used
-    "untold": result(usage={}),
-    "null": result(usage={"input_tokens": 7, "cache_read_input_tokens": None}),
-    "below": result(usage={"input_tokens": 7, "output_tokens": -5}),
-    "text": result("0.5"),
-    "none": result(None),
-    "step": step(1),
-    "last": step(0.5, reason="stop", tokens={"input": 9, "output": 1}),
-    "nan": step(float("nan")),
-    "less": step(-1, tokens={"input": 1}),
-}
 
 
 def parsed_as(name: str, said: str, **left: Any) -> Stream:
@@ -267,8 +249,8 @@ def test_a_night_in_which_every_third_attempt_is_cut_off_is_booked_for_what_it_c
 
 # ---------------------------------------------------------------- the other roles
 
-DONE = json.dumps(result(result="done"))
-TALKS = f"print({json.dumps(asked())!r}, flush=True)\n"
+DONE = json.dumps(EVENTS["result"])
+TALKS = f"print({json.dumps(EVENTS['asked'])!r}, flush=True)\n"
 WORKS = f"P(task + '.txt').touch(); print({DONE!r})"
 
 

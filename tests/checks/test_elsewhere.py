@@ -11,7 +11,6 @@ import pytest
 from _ralph.checks.elsewhere import above, require_own_files, shared_python
 from _ralph.errors import BadInput
 from _ralph.state import prd
-from tests.conftest import Repo
 
 BARE = ["python3 -m pytest -q"]
 ROOM = {"PATH": "/usr/bin:/bin", "RALPH_PLACE": "room-1"}
@@ -78,13 +77,6 @@ def test_other_programs_and_other_paths_are_fine(home: Path, check: str) -> None
     assert not refused(home, check.format(home))
 
 
-def test_it_is_said_before_anything_runs(repo: Repo) -> None:
-    repo.plan({"checks": [f"cat {repo.path}/a.txt"]})
-    code, summary, printed = repo.run(repo.agent("(OUT / 'ran').touch()"))
-    assert (code, (repo.outside / "ran").exists()) == (2, False), printed
-    assert "your working tree" in summary["reason"]
-
-
 # ---------------------------------------------------------------- a Python that all share
 
 
@@ -127,18 +119,6 @@ def test_a_shared_python_that_leads_into_a_place_or_home(
     assert shared_python(env, places, home, ["make"])
     install(site, form, Path(f"{home}-2"))
     assert not shared_python(env, places, home, BARE)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_the_place_s_own_python_may_lead_into_the_place(
-    home: Path, places: Path, form: str
-) -> None:
-    site = places / "room-1/.venv/lib/python3/site-packages"
-    install(site, form, places / "room-1")
-    assert not shared_python(ROOM, places, home, BARE)
-    for source in (places / "work-1", home):  # copied from there
-        install(site, form, source)
-        assert f"leads to {source}" in shared_python(ROOM, places, home, ["make"])
 
 
 # ---------------------------------------------------------------- above the places

@@ -155,14 +155,6 @@ was_red and self.result.ok and not self.flaky => was_red and self.result.ok
 """
 
 
-def test_an_idle_agent_s_candidate_is_the_tip() -> None:
-    room = Room(tip="suite a+ b-, own -")
-    found = room.ask(candidate="tip", gives_up=True)
-    assert room.calls == ["tip lint suite own", "tip lint suite own"]  # own is red
-    assert [one.result.ok for one in found] == [True, True, False]
-    assert not any(one.turned for one in found)
-
-
 def test_a_check_of_a_passed_task_that_must_be_kept_binds() -> None:
     kept = Check("kept", "kept")
     room = Room(tip="kept -, own -", new="kept -")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.checks.results import MOST_TREES, Known, Own, Results
+from _ralph.checks.results import Known, Own, Results
 from _ralph.model import Check, CheckResult
 from tests.checks import scripted
 
@@ -64,12 +64,3 @@ DAMAGE = [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"valid": "valid", "said"
 def test_a_damaged_file_is_as_none(results: Results, content: bytes) -> None:
     results.path.write_bytes(content)
     assert Results.read(results.path, "valid", tree_of) == results
-
-
-def test_the_trees_that_were_used_last_stay(results: Results) -> None:
-    for number in range(MOST_TREES + 2):
-        results.add(f"t{number}", [scripted.run("a+ b-")])
-    results.runs("t0", "suite")
-    results.save()
-    left = [n for n in range(MOST_TREES + 2) if results.newest(f"t{n}", "suite")]
-    assert left == [0, *range(3, MOST_TREES + 2)]

@@ -118,17 +118,3 @@ def test_red_on_a_candidate_alone_is_a_red_check(repo: Repo) -> None:
     first, second = prompts(repo)
     assert "\nbroken lock file" not in first
     assert "\nbroken lock file" in second
-
-
-def test_a_when_that_says_too_little_is_named(repo: Repo) -> None:
-    """Green in the room, where setup ran before the work; red in one made anew, where
-    it runs after it."""
-    repo.write(".gitignore", "built\n")
-    repo.commit("ignore")
-    setup = {"run": "ls T1.txt > built 2> /dev/null; true", "when": ["*.lock"]}
-    plan(repo, setup, checks=["! grep -qs T1 built"])
-    code, summary, printed = repo.run(repo.agent(MAKES))
-    assert (code, repo.passed()) == (4, ["T1"]), printed
-    why = "it passed in the clean room, and fails in a new checkout"
-    assert why in summary["reason"]
-    assert "a `when` that says too little" in summary["reason"]

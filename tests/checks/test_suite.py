@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from _ralph.checks.suite import Comparison, Kind, compare, judged, ran, with_tests
+from _ralph.checks.suite import Comparison, Kind, compare, judged, with_tests
 from _ralph.model import CheckResult, SingleTests
 from tests.checks.scripted import run, runs
 
@@ -112,15 +112,6 @@ def test_what_was_red_in_a_task_s_own_check_must_run(line: str) -> None:
     given, _, wanted = line.partition("->")
     before, now = map(runs, given.split("|"))
     assert compare(before, now).undone == wanted.split()
-
-
-@pytest.mark.parametrize(
-    ("words", "whole"),
-    [("a+", True), ("a+ b-", True), ("a-; a+", True), ("a+ x!", False), ("a-", False),
-     ("ao", False), ("none", False), ("", False)],
-)  # fmt: skip
-def test_where_a_suite_ran_whole(words: str, whole: bool) -> None:
-    assert ran(runs(words)) is whole
 
 
 # ---------------------------------------------------------------- the result of one run

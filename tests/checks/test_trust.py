@@ -220,11 +220,10 @@ def test_a_copy_of_an_ignored_file_is_trusted_also_behind_a_prefix(
 
 def test_mise_in_all_its_file_names(repo: Repo) -> None:
     """And not where home does not trust one of them."""
-    names = {
-        "mise.toml", ".mise.toml", "mise/config.toml", ".mise/config.toml", ".config/mise.toml",
-        ".config/mise/mise.toml", ".config/mise/config.toml", ".config/mise/conf.d/a.toml",
-        "a/b/mise.toml", "a/.config/mise/config.toml", "mise.ci.toml", ".tool-versions",
-    }  # fmt: skip
+    known = """mise.toml .mise.toml mise/config.toml .mise/config.toml .config/mise.toml
+        .config/mise/mise.toml .config/mise/config.toml .config/mise/conf.d/a.toml
+        a/b/mise.toml a/.config/mise/config.toml mise.ci.toml .tool-versions"""
+    names = {*known.split()}
     others = {"mise.py", "mise.toml.md", "config.toml", "mise/a.toml", "a.mise.toml"}
     root = repo.path.resolve()
     script = f"echo '{root}: trusted'; echo '{root}/sub: untrusted'"

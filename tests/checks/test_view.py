@@ -15,8 +15,7 @@ from _ralph.checks.view import Reporter
 from _ralph.errors import Stop
 from _ralph.model import Verdict
 from _ralph.state.records import AttemptEnded
-from tests.conftest import Repo, within
-from tests.scripts import RESULT, plan, speaker
+from tests.conftest import within
 
 
 class Pipe:
@@ -78,15 +77,3 @@ def test_a_pass_says_what_to_look_at(
 
 
 LOOKS = '{"type":"assistant","message":{"content":[{"type":"text","text":"I look at prices"}]}}'
-
-
-def test_a_log_has_a_line_now_and_then_of_what_an_attempt_does(repo: Repo) -> None:
-    plan(repo, {"checks": ["false"]}, limits={"attempts": 1})
-    words = f"print('''{LOOKS}''', flush=True); time.sleep(3); print('''{RESULT}''')"
-    first = "from _ralph.checks import view; view._SIGN_OF_LIFE = 1.0"
-    said = ("run", "--agent", speaker(repo, words))
-    done = repo.ralph(*said, first=first)
-    assert "attempt 1 of 1 | " in done.stdout
-    assert "s ago: I look at prices" in done.stdout
-    quiet = repo.ralph(*said, "-q", first=first)
-    assert "I look at prices" not in quiet.stdout

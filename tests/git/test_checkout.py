@@ -402,21 +402,6 @@ def test_a_submodule_without_its_commit_at_home_is_said(modular: Repo) -> None:
         place_of(modular).reset(head(modular))
 
 
-def test_a_sparse_home_has_whole_places_and_all_work_counts(project: Repo) -> None:
-    project.write("other/big.txt", "big\n")
-    project.commit("other")
-    project.git("sparse-checkout", "set", "--cone", "src")
-    place = checked_out(project)
-    assert on_disk(place.root) == listing(project, "HEAD")
-    assert in_it(place, "git", "status", "--porcelain") == ""
-    assert snapshot(place, head(project)) == (tree_of(project), [])
-    names = ["other/big.txt", "other/new.txt", "src/main.py"]
-    for name in names:
-        write(place, name)
-    tree, _ = snapshot(place, head(project))
-    assert changed(project, tree) == names
-
-
 def kind_of(repo: Repo, kind: str) -> Repo:
     """A repository of this kind, made of `repo`."""
     if kind == "sha256":

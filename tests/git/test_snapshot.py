@@ -82,27 +82,6 @@ def test_an_agent_that_changes_the_attributes_changes_nothing_else(
     assert changed(repo, taken(place, start)[0]) == [".gitattributes"]
 
 
-@pytest.mark.parametrize("aged", [True, False])
-def test_a_file_that_a_required_filter_refuses_stays_as_it_is(
-    repo: Repo, aged: bool
-) -> None:
-    for name in ("bad.bin", "good.bin"):
-        repo.write(name, f"{name}\n")
-    repo.write(".gitattributes", "*.bin filter=x\n")
-    repo.commit("filtered")
-    clean = 'f=$(cat); case $f in bad*) exit 1;; *) echo "$f";; esac'
-    for key, value in (("clean", clean), ("required", "true"), ("smudge", "cat")):
-        repo.git("config", f"filter.x.{key}", value)
-    place, start = begun(repo, aged)
-    touch_all(place)
-    for name in ("a.txt", "good.bin"):
-        write(place, name, "edited\n")
-        later(place.root / name, 6)
-    tree, said = taken(place, start)
-    assert said == ["git cannot add bad.bin; it is not part of the work"]
-    assert changed(repo, tree) == ["a.txt", "good.bin"]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="the file system knows one case")
 def test_a_file_that_is_renamed_in_case_alone_is_not_lost(repo: Repo) -> None:
     # as a repository has it that came from another machine

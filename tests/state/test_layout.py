@@ -3,18 +3,14 @@ note."""
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from _ralph.codec import to_json
 from _ralph.errors import BadInput
 from _ralph.model import Paths, Verdict
-from _ralph.state import layout, lock, prd
-from _ralph.state.layout import Holder
+from _ralph.state import layout, prd
 from _ralph.state.log import Log
 from _ralph.state.records import AttemptEnded
 from tests.conftest import Repo, cases
@@ -51,20 +47,6 @@ def test_the_folder_of_all_places(
     assert layout.places_folder() == Path(folder)
 
 
-def test_only_who_holds_the_lock_is_at_work(paths: Paths) -> None:
-    """The number of a process that was killed may be another's by now."""
-    paths.private.mkdir(parents=True)
-    for what, loop in (("run", True), ("plan", False)):
-        me = Holder(os.getpid(), "id", what=what)
-        (paths.private / layout.RUNNING).write_text(json.dumps(to_json(me)))
-        assert layout.running(paths) is None and layout.last_holder(paths) == me
-        with lock.alone(paths, what) as run_id:
-            found = layout.running(paths)
-            assert found and found.run_id == run_id
-            assert (layout.loop_at_work(paths) is not None) == loop
-        assert layout.running(paths) is None
-
-
 def test_a_task_that_a_person_unblocked_starts_over(paths: Paths) -> None:
     plan = prd.load(paths.prd)
     record = AttemptEnded(
@@ -75,15 +57,6 @@ def test_a_task_that_a_person_unblocked_starts_over(paths: Paths) -> None:
     assert layout.history_of(paths, plan).of(task).attempts == 0
     held = replace(plan, tasks=(replace(task, blocked="why"),))
     assert layout.history_of(paths, held).of(task).attempts == 1
-
-
-def test_a_note_says_where_a_plan_is_and_keeps_its_branch(paths: Paths) -> None:
-    paths.private.mkdir(parents=True)
-    layout.note_plan(paths, "ralph/x")
-    layout.note_plan(paths)
-    noted = layout.Noted(paths.prd, paths.root, "ralph/x")
-    assert layout.noted(paths.private) == noted
-    assert paths.places.is_dir()
 
 
 # ---------------------------------------------------------------- the folder of logs
