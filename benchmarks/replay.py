@@ -9,10 +9,7 @@ in which the suite ran on each of these trees.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import difflib
-import functools
-import itertools
 import json
 import os
 import random
@@ -38,27 +35,34 @@ TEST = re.compile(
     r"(^|/)(tests?|specs?|__tests__|testdata|fixtures)[/.]|(^|/)test_[^/]*$|[._-](test|spec)\.\w+$"
 )
 PLAIN = re.compile(r"[\w./+@-]+")
+LOCK = re.compile(r"(^|/)([\w.-]+\.lock|package-lock\.json|pnpm-lock\.yaml|go\.sum)$")
 TURNED = (
-    (b"==", b"!="), (b"!=", b"=="), (b"<=", b">"), (b">=", b"<"), (b" < ", b" >= "), (b" > ", b" <= "),
-    (b" and ", b" or "), (b" or ", b" and "), (b"&&", b"||"), (b"||", b"&&"), (b" + ", b" - "), (b" - ", b" + "),
-    (b" not ", b" "), (b"True", b"False"), (b"False", b"True"), (b"true", b"false"), (b"false", b"true"),
+    ("==", "!="), ("!=", "=="), ("<=", ">"), (">=", "<"), (" < ", " >= "), (" > ", " <= "), (" and ", " or "),
+    (" or ", " and "), ("&&", "||"), ("||", "&&"), (" + ", " - "), (" - ", " + "), (" not ", " "),
+    ("True", "False"), ("False", "True"), ("true", "false"), ("false", "true"), ("if !", "if "),
 )  # fmt: skip
-COMMENTS = (b"#", b"//", b"*", b"/*", b'"', b"'")
 PATIENCE = 600
 """Seconds that a suite may take."""
 TRIES = 6
 """Mutants of a kind that are tried until one is seen by the right tests."""
-KINDS = {
+RIGHT = ("true", "half", "caches")
+KINDS = (
+    "true", "half", "caches", "nothing", "weakened", "hunk", "operator", "ignored", "dependency",
+    "broken green", "broken first",
+)  # fmt: skip
+WHAT = {
     "true": "the whole work, with its tests or on top of them",
     "half": "half of it first, then the rest",
+    "caches": "the whole work, with caches and edited lock files left behind",
     "nothing": "nothing",
     "weakened": "the new tests taken back",
     "hunk": "one change left out",
     "operator": "one operator turned",
     "ignored": "the work in a folder that git ignores, built and tested, and then taken back",
     "dependency": "the test runner replaced in the installed environment",
+    "broken green": "the work, and another test broken",
+    "broken first": "the same, with the new tests committed first",
 }
-"""What agents do; the first two must pass."""
 Files = dict[str, bytes | None]
 """What to write, by path; None is a file to remove."""
 
@@ -72,15 +76,15 @@ class Unfit(Exception):
 
 def environment(top: Path) -> dict[str, str]:
     """Of all that is started: nothing of ralph's or git's own that a person has set."""
-    user = "[user]\nname = Replay\nemail = replay@example.invalid\n"
-    (top / "gitconfig").write_text(user)
-    # without bytecode: equal sizes and times would hide an edit
-    env = {"PYTHONDONTWRITEBYTECODE": "1", "XDG_STATE_HOME": str(top / "state")}
-    for name, value in os.environ.items():
-        if not name.startswith(("RALPH", "GIT_")):
-            env.setdefault(name, value)
-    settings = str(top / "gitconfig")
-    return env | {"GIT_CONFIG_GLOBAL": settings, "GIT_CONFIG_SYSTEM": os.devnull}
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("RALPH", "GIT_"))}
+    (top / "gitconfig").write_text(
+        "[user]\nname = Replay\nemail = replay@example.invalid\n"
+    )
+    own = {"GIT_CONFIG_GLOBAL": str(top / "gitconfig"), "GIT_CONFIG_SYSTEM": os.devnull}
+    own["XDG_STATE_HOME"] = str(top / "state")
+    return (
+        clean | own | {"PYTHONDONTWRITEBYTECODE": "1"}
+    )  # equal sizes and times would hide an edit
 
 
 @dataclass
@@ -94,27 +98,33 @@ class Repository:
         return self.bytes(*words).decode(errors="surrogateescape")
 
     def bytes(self, *words: str) -> bytes:
-        argv = ["git", "-C", str(self.path), *words]
-        done = subprocess.run(argv, env=self.env, capture_output=True, timeout=PATIENCE)
+        done = subprocess.run(
+            ["git", "-C", str(self.path), *words],
+            env=self.env,
+            capture_output=True,
+            timeout=PATIENCE,
+        )
         if done.returncode:
-            said = done.stderr.decode(errors="replace").strip()
-            raise Unfit(f"git {' '.join(words[:2])}: {said}")
+            raise Unfit(
+                f"git {' '.join(words[:2])}: {done.stderr.decode(errors='replace').strip()}"
+            )
         return done.stdout
 
     def changed(self, before: str, after: str) -> Files:
         """The files that differ between two commits, as the later one has them. Unfit
         if one is neither a plain file nor has a plain name."""
         found: Files = {}
-        differs = self.git("diff-tree", "-r", "--no-renames", before, after)
-        for line in differs.splitlines():
+        for line in self.git(
+            "diff-tree", "-r", "--no-renames", before, after
+        ).splitlines():
             modes, path = line.split("\t", 1)
             old, new = modes[1:].split()[:2]
             plain = {old, new} <= {"100644", "000000"} or old == new == "100755"
             if not plain or not PLAIN.fullmatch(path):
                 raise Unfit(f"{path} is no plain file in {after[:12]}")
-            found[path] = None
-            if new != "000000":
-                found[path] = self.bytes("show", f"{after}:{path}")
+            found[path] = (
+                None if new == "000000" else self.bytes("show", f"{after}:{path}")
+            )
         return found
 
 
@@ -155,20 +165,22 @@ class Lab:
         """The exit status of a command there, and the end of its output."""
         try:
             done = subprocess.run(
-                ["sh", "-c", words], cwd=self.clone.path, env=self.clone.env | env, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True, errors="replace", timeout=PATIENCE, stdin=subprocess.DEVNULL,
+                ["sh", "-c", words], cwd=self.clone.path, env=self.clone.env | env, capture_output=True,
+                text=True, errors="replace", timeout=PATIENCE, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return 1, f"it took more than {PATIENCE} s"
-        return done.returncode, "\n".join(done.stdout.splitlines()[-5:])
+        return done.returncode, "\n".join(
+            f"{done.stdout}\n{done.stderr}".strip().splitlines()[-5:]
+        )
 
     def _install(self, commit: str) -> str:
         """Run `setup`, unless all that is neither source nor test is as it was then.
         How it failed, if so."""
-        depends = ""
-        for entry in self.clone.git("ls-tree", "-r", commit).splitlines():
-            if not SOURCE.search(entry) and not TEST.search(entry):
-                depends += f"{entry}\n"
+        entries = self.clone.git("ls-tree", "-r", commit).splitlines()
+        depends = "\n".join(
+            one for one in entries if not SOURCE.search(one) and not TEST.search(one)
+        )
         if not self.setup or depends == self.installed:
             return ""
         code, said = self.sh(self.setup)
@@ -197,9 +209,11 @@ def passed(results: Path) -> dict[str, bool]:
             continue
         for case in cases:
             name = f"{case.get('classname')} {case.get('name')}"
-            became = {inner.tag for inner in case}
-            ok = became.isdisjoint({"failure", "error", "skipped"})
-            found[name] = found.get(name, True) and ok
+            found[name] = found.get(name, True) and not {
+                "failure",
+                "error",
+                "skipped",
+            } & {c.tag for c in case}
     return found
 
 
@@ -219,14 +233,19 @@ class Commit:
     others: dict[str, Files] = field(default_factory=dict)
     equivalent: int = 0
 
+    @property
+    def work(self) -> Files:
+        return self.source | self.tests
+
 
 def edits(before: Files, after: Files) -> list[tuple[str, int]]:
     """The changes of lines between two states of some files: the file, and which of its
     changes."""
-    found = []
-    for name in after:
-        found += [(name, n) for n in range(len(_changes(before, after, name)))]
-    return found
+    return [
+        (name, number)
+        for name in after
+        for number, _ in enumerate(_changes(before, after, name))
+    ]
 
 
 def _lines(files: Files, name: str) -> list[bytes]:
@@ -236,23 +255,26 @@ def _lines(files: Files, name: str) -> list[bytes]:
 def _changes(
     before: Files, after: Files, name: str
 ) -> list[tuple[str, int, int, int, int]]:
-    """What became of the lines of a file, as difflib says it."""
-    old, new = _lines(before, name), _lines(after, name)
-    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    matcher = difflib.SequenceMatcher(
+        None, _lines(before, name), _lines(after, name), autojunk=False
+    )
     return [change for change in matcher.get_opcodes() if change[0] != "equal"]
 
 
 def only(before: Files, after: Files, kept: Iterable[tuple[str, int]]) -> Files:
-    """The files with some of their changes."""
+    """The files with some of their changes. A new file of one change has half of its
+    lines."""
     wanted, made = set(kept), dict(after)
     for name in after:
         old, new = _lines(before, name), _lines(after, name)
         lines: list[bytes] = []
         at = 0
-        for number, change in enumerate(_changes(before, after, name)):
-            _, start, end, first, last = change
-            lines += old[at:start]
-            lines += new[first:last] if (name, number) in wanted else old[start:end]
+        for number, (_, start, end, first, last) in enumerate(
+            _changes(before, after, name)
+        ):
+            lines += old[at:start] + (
+                new[first:last] if (name, number) in wanted else old[start:end]
+            )
             at = end
         made[name] = b"".join(lines + old[at:])
         if before.get(name) is None and not made[name]:
@@ -260,21 +282,34 @@ def only(before: Files, after: Files, kept: Iterable[tuple[str, int]]) -> Files:
     return made
 
 
-def turned(before: Files, after: Files) -> Iterator[Files]:
-    """The files with one operator turned in a line that is new, in a random order."""
-    places = []
-    for name in after:
-        lines = _lines(after, name)
-        for *_, first, last in _changes(before, after, name):
-            for number in range(first, last):
-                if not lines[number].lstrip().startswith(COMMENTS):
-                    found = [pair for pair in TURNED if pair[0] in lines[number]]
-                    places += [(name, number, pair) for pair in found]
+def turned(files: Files, where: Mapping[str, set[int]]) -> Iterator[Files]:
+    """The files with one operator turned, in a random order; `where` names the lines
+    that may be."""
+    places = [
+        (name, number, pair)
+        for name, numbers in where.items()
+        for number in numbers
+        for pair in TURNED
+        if pair[0].encode() in (line := _lines(files, name)[number])
+        and not line.lstrip().startswith((b"#", b"//", b"*", b"/*", b'"', b"'"))
+    ]
     random.Random(0).shuffle(places)
     for name, number, (old, new) in places:
-        lines = _lines(after, name)
-        lines[number] = lines[number].replace(old, new, 1)
-        yield after | {name: b"".join(lines)}
+        lines = _lines(files, name)
+        lines[number] = lines[number].replace(old.encode(), new.encode(), 1)
+        yield files | {name: b"".join(lines)}
+
+
+def written_lines(before: Files, after: Files) -> dict[str, set[int]]:
+    """The numbers of the lines that are new, by file."""
+    return {
+        name: {
+            number
+            for *_, first, last in _changes(before, after, name)
+            for number in range(first, last)
+        }
+        for name in after
+    }
 
 
 class Finder:
@@ -287,8 +322,9 @@ class Finder:
 
     def find(self, number: int, skipped: int = 0) -> Iterator[Commit]:
         """Up to so many, the newest first."""
-        commits = self.git.git("rev-list", "--first-parent", "HEAD").split()
-        for commit in commits[skipped:]:
+        for commit in self.git.git("rev-list", "--first-parent", "HEAD").split()[
+            skipped:
+        ]:
             if number == 0:
                 return
             self.seen["commits"] += 1
@@ -303,17 +339,16 @@ class Finder:
         except Unfit:
             return None
         tests = {name: content for name, content in work.items() if TEST.search(name)}
-        source = {name: work[name] for name in work.keys() - tests.keys()}
-        if not tests or not any(map(SOURCE.search, source)):
+        source = {name: content for name, content in work.items() if name not in tests}
+        if not tests or not any(SOURCE.search(name) for name in source):
             return None
         self.seen["change source and tests"] += 1
         if not self._is_green(commit) or not self._is_green(parents[0]):
             return None
         red, green = self.lab.run(parents[0], tests), self.lab.run(commit)
-        found = []
-        for name, ok in green.tests.items():
-            if ok and not red.tests.get(name):
-                found.append(name)
+        found = [
+            name for name, ok in green.tests.items() if ok and not red.tests.get(name)
+        ]
         if red.green or bool(green.tests) != bool(found):
             return None
         return Commit(parents[0], commit, source, tests, found)
@@ -328,35 +363,78 @@ class Finder:
         do not see it."""
         before = self.contents(commit.parent, commit.source)
         source = {
-            name: commit.source[name] for name in commit.source if SOURCE.search(name)
+            name: content
+            for name, content in commit.source.items()
+            if SOURCE.search(name)
+        }
+        rest = {
+            name: content
+            for name, content in commit.source.items()
+            if name not in source
         }
         every = edits(before, source)
-        halves, hunks = [], []
-        if len(every) > 1:
-            halves = [every[: len(every) // 2]]
-            hunks = [[one for one in every if one != left] for left in every]
-        partly = functools.partial(only, before, source)
-        self._first(commit, "half", map(partly, [*halves, []]))
-        self._first(commit, "hunk", map(partly, hunks))
-        self._first(commit, "operator", turned(before, source))
+        halves = (
+            [only(before, source, every[: len(every) // 2])] if len(every) > 1 else []
+        )
+        halves += [only(before, source, ())]
+        hunks = (
+            [
+                only(before, source, [one for one in every if one != left])
+                for left in every
+            ]
+            if every[1:]
+            else []
+        )
+        operators = turned(source, written_lines(before, source))
+        self._first(commit, "half", (half | rest for half in halves))
+        self._first(commit, "hunk", (hunk | rest for hunk in hunks))
+        self._first(commit, "operator", (mutant | rest for mutant in operators))
+        self._break(commit, before)
 
     def contents(self, commit: str, names: Iterable[str]) -> Files:
         """These files, as a commit has them."""
-        found: Files = {}
-        for name in names:
-            found[name] = None
-            with contextlib.suppress(Unfit):
-                found[name] = self.git.bytes("show", f"{commit}:{name}")
-        return found
+        return {name: self.content(commit, name) for name in names}
 
-    def _first(self, commit: Commit, kind: str, ways: Iterable[Files]) -> None:
+    def content(self, commit: str, name: str) -> bytes | None:
+        try:
+            return self.git.bytes("show", f"{commit}:{name}")
+        except Unfit:
+            return None
+
+    def _first(self, commit: Commit, kind: str, ways: Iterator[Files]) -> None:
         """The first of these ways to change the source that the commit's tests see."""
-        for way in itertools.islice(ways, TRIES):
-            files = commit.source | way
+        for _, files in zip(range(TRIES), ways, strict=False):
             if not self.lab.run(commit.parent, files | commit.tests).green:
                 commit.others[kind] = files
                 return
             commit.equivalent += kind != "half"
+
+    def _break(self, commit: Commit, before: Files) -> None:
+        """The work and a mutant of the code around it, which breaks other tests than
+        its own."""
+        names = self.git.git("ls-tree", "-r", "--name-only", commit.id).splitlines()
+        names = [
+            one
+            for one in names
+            if SOURCE.search(one) and not TEST.search(one) and PLAIN.fullmatch(one)
+        ]
+        content = self.contents(commit.id, names)
+        own = written_lines(before, commit.source)
+        lines = {
+            name: set(range(len(_lines(content, name)))) - own.get(name, set())
+            for name in names
+        }
+        for _, files in zip(
+            range(TRIES if commit.turned else 0), turned(content, lines), strict=False
+        ):
+            broken = self.lab.run(commit.id, files)
+            if not broken.green and all(
+                broken.tests.get(name) for name in commit.turned
+            ):
+                commit.others["broken"] = commit.source | {
+                    n: c for n, c in files.items() if c != content[n]
+                }
+                return
 
 
 # ---------------------------------------------------------------- ralph
@@ -376,9 +454,11 @@ class Stage:
         """A repository whose branch is at a commit, with these files committed on top
         of it."""
         self.runs += 1
-        folder, clone = self.top / f"night-{self.runs}", self.lab.clone
-        home = Repository(folder / "home", clone.env)
-        clone.git("clone", "-q", "--no-checkout", str(clone.path), str(home.path))
+        folder = self.top / f"night-{self.runs}"
+        home = Repository(folder / "home", self.lab.clone.env)
+        self.lab.clone.git(
+            "clone", "-q", "--no-checkout", str(self.lab.clone.path), str(home.path)
+        )
         home.git("checkout", "-qB", "main", base)
         home.git("remote", "remove", "origin")
         (home.path / ".git/info/exclude").write_text("/replayed/\n")
@@ -403,52 +483,76 @@ class Night:
         """Shell commands that write these files where they run."""
         laid = self.folder / "laid" / name
         laid.mkdir(parents=True, exist_ok=True)
+        write(
+            laid,
+            {path: content for path, content in files.items() if content is not None},
+        )
         gone = [path for path, content in files.items() if content is None]
-        write(laid, {path: files[path] for path in files.keys() - {*gone}})
-        removes = f"rm -f -- {shlex.join(gone)}\n" if gone else ""
-        return f"cp -R {laid}/. .\n{removes}"
+        copied = (
+            f"cp -R {laid}/. .\n"
+            if any(content is not None for content in files.values())
+            else ""
+        )
+        return copied + (f"rm -f -- {shlex.join(gone)}\n" if gone else "")
 
     def task(self, name: str, script: str, **more: Any) -> None:
         (self.folder / f"{name}.sh").write_text(f"cat > /dev/null\n{script}")
-        task = {"id": name, "title": f"replay {name}", "passes": False}
-        self.tasks.append({**task, **more})
+        self.tasks.append(
+            {"id": name, "title": f"replay {name}", "passes": False, **more}
+        )
 
     def own_check(self, name: str, commit: Commit, tests: Files) -> dict[str, Any]:
         """A check of the task alone: with these tests on top, those that the commit
         turns green pass; or the whole suite, where it does not report them."""
+        name = name.replace(" ", "-")
         script = self.folder / f"check-{name}.sh"
         lines = self.lay(f"check-{name}", tests)
         if commit.turned:
-            wanted = self.folder / f"{name}.json"
+            wanted, found = (
+                self.folder / f"{name}.json",
+                '"$PWD/../$RALPH_PLACE-results"',
+            )
             wanted.write_text(json.dumps(commit.turned))
-            found = '"$PWD/../$RALPH_PLACE-results"'
             proves = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from benchmarks import replay; replay.prove()"
             lines += f"RALPH_RESULTS={found}; export RALPH_RESULTS; rm -rf {found}\n({self.suite})\n"
-            prove = f"{sys.executable} -Ic {shlex.quote(proves)}"
-            lines += f"exec {prove} {wanted} {found}\n"
+            lines += (
+                f"exec {sys.executable} -Ic {shlex.quote(proves)} {wanted} {found}\n"
+            )
         else:
             lines += self.suite
         script.write_text(lines)
         return {"name": f"own {name}", "run": f"sh {script}", "once": True}
 
-    def ralph(self) -> Played:
+    def ralph(self, *words: str) -> Played:
         """Run the plan."""
-        # tests may be committed first
-        suite = {"name": "suite", "run": self.suite, "startsRed": True}
-        suite["timeout"] = f"{PATIENCE}s"
+        count = self.folder / "suite-runs"
+        suite = {
+            "name": "suite",
+            "run": f"echo >> {count}; {self.suite}",
+            "timeout": f"{PATIENCE}s",
+            "startsRed": True,  # tests may be committed first
+        }
         if "RALPH_RESULTS" in self.suite:
             suite["results"] = "junit"
-        plan = {"project": "replay", "limits": {"attempts": 1}, **self.plan}
-        plan |= {"checks": [suite], "userStories": self.tasks}
+        plan = {
+            "project": "replay",
+            "limits": {"attempts": 1},
+            **self.plan,
+            "checks": [suite],
+            "userStories": self.tasks,
+        }
         (self.home.path / "prd.json").write_text(json.dumps(plan, indent=2))
         agent = f"sh -c 'exec sh {self.folder}/$RALPH_TASK_ID.sh'"
         while True:  # six tasks blocked in a row end a run
-            done = self._call("run", "-q", "--no-awake", "--agent", agent)
+            done = self._call("run", "-q", "--no-awake", "--agent", agent, *words)
             status = json.loads(self._call("status", "--json").stdout)
             if status["stop"] != "stuck":
                 break
+        runs = len(count.read_text().splitlines()) if count.exists() else 0
         tasks = {task["id"]: task for task in status["tasks"]}
-        return Played(done.returncode, tasks, done.stdout + done.stderr, self.home)
+        return Played(
+            done.returncode, tasks, runs, f"{done.stdout}{done.stderr}", self.home
+        )
 
     def _call(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -463,32 +567,38 @@ class Played:
 
     exit: int
     tasks: dict[str, Any]
+    suite_runs: int
     said: str
     home: Repository
 
     def passed(self, task: str) -> bool:
         return bool(self.tasks[task]["state"] == "passed")
 
-    def fault(self, task: str, tree_of: str, attempts: int) -> str:
+    def fault(
+        self, task: str, tree_of: str, attempts: int, edited: Iterable[str]
+    ) -> str:
         """What is wrong where this task alone had to pass, with the files of that
-        commit; else nothing."""
+        commit but for those that were `edited` beside; else nothing."""
         found = self.tasks[task]
         if not self.passed(task):
             return f"{found['state']}: {found['reason']}"
-        words = ("diff-tree", "-r", "--name-only", tree_of, "ralph/replay")
-        if differs := self.home.git(*words).split():
+        found_in = self.home.git(
+            "diff-tree", "-r", "--name-only", tree_of, "ralph/replay"
+        ).split()
+        if differs := [one for one in found_in if one not in edited]:
             return f"landed, but differs from the commit in {', '.join(differs[:5])}"
         if self.exit or found["weak"] or found["attempts"] != attempts:
-            counted = f"{found['attempts']} attempts, not {attempts}"
-            return f"exit {self.exit}, weak: {found['weak']}, {counted}"
+            return f"exit {self.exit}, weak: {found['weak']}, {found['attempts']} attempts, not {attempts}"
         return ""
 
 
 def prove() -> None:
     """Exit with 0 if the tests named in one file passed in the JUnit results in
     another."""
-    wanted = json.loads(Path(sys.argv[1]).read_text())
-    results = passed(Path(sys.argv[2]))
+    wanted, results = (
+        json.loads(Path(sys.argv[1]).read_text()),
+        passed(Path(sys.argv[2])),
+    )
     missing = [name for name in wanted if not results.get(name)]
     sys.exit(f"not green: {', '.join(missing[:5])}" if missing else 0)
 
@@ -498,12 +608,14 @@ def prove() -> None:
 
 @dataclass
 class Score:
-    """How often each kind was played and accepted, what was wrong, seconds."""
+    """How often each kind was played and accepted, what was wrong, seconds, and runs of
+    the suite for a task that passes."""
 
     played: Counter[str] = field(default_factory=Counter)
     accepted: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    suite_runs: list[int] = field(default_factory=list)
     equivalent: int = 0
 
     def note(self, commit: Commit, kind: str, fault: str, accepted: bool) -> None:
@@ -513,8 +625,9 @@ class Score:
             self.wrong.append(f"{commit.id[:12]} {kind}: {fault}")
 
     def cell(self, kind: str) -> str:
-        played = self.played[kind]
-        return f"{self.accepted[kind]}/{played}" if played else "-"
+        return (
+            f"{self.accepted[kind]}/{self.played[kind]}" if self.played[kind] else "-"
+        )
 
 
 class Player:
@@ -526,71 +639,174 @@ class Player:
     def play(self, commit: Commit) -> None:
         started = time.perf_counter()
         self._right(commit, "true", first=True)
-        self._right(commit, "true", first=False)
-        if "half" in commit.others:
-            self._right(commit, "half", first=False)
+        for kind in RIGHT:
+            if kind != "half" or kind in commit.others:
+                self._right(commit, kind, first=False)
         self._wrong(commit)
+        if "broken" in commit.others:
+            night = self.stage.make(commit.parent)
+            script = night.lay("broken", commit.others["broken"] | commit.tests)
+            night.task("broken", script, **self._with_tests(night, commit))
+            self._refused(commit, "broken green", night.ralph(), "broken")
         self.score.equivalent += commit.equivalent
         self.score.seconds.append(time.perf_counter() - started)
 
     def _right(self, commit: Commit, kind: str, first: bool) -> None:
-        """Work that must pass; `first` is with the tests committed before it: single
-        tests are its evidence, or else the whole suite."""
+        """Work that must pass; `first` is with the tests committed before it."""
         night = self.stage.make(commit.parent, commit.tests if first else None)
-        script, attempts = night.lay("true", commit.source | commit.tests), 1
+        script = night.lay("true", commit.work)
+        locks: list[str] = []
         if kind == "half":
             half = night.lay("half", commit.others["half"] | commit.tests)
             script = f"if [ $RALPH_ATTEMPT = 1 ]; then\n{half}else\n{script}fi\n"
-            attempts = 2
-            night.plan["limits"] = {"attempts": attempts}
-        more: dict[str, Any] = {}
-        if not first:
-            more["checks"] = [night.own_check("own", commit, commit.tests)]
-            more["allow"] = sorted(commit.source | commit.tests)
-        elif "RALPH_RESULTS" not in night.suite:
-            more["checks"] = [night.suite]
-        night.task("true", script, **more)
+            night.plan["limits"] = {"attempts": 2}
+        if kind == "caches":
+            files = self.stage.lab.clone.git(
+                "ls-tree", "-r", "--name-only", commit.id
+            ).splitlines()
+            locks = [
+                one for one in files if LOCK.search(one) and one not in commit.work
+            ]
+            script += f"({night.suite}) > /dev/null 2>&1\n"
+            script += "for one in __pycache__ .pytest_cache; do mkdir -p $one; echo x > $one/x.pyc; done\n"
+            script += "".join(f"echo >> {lock}\n" for lock in locks)
+        night.task(
+            "true",
+            script,
+            **(self._on_top(night) if first else self._with_tests(night, commit)),
+        )
         done = night.ralph()
-        fault = done.fault("true", commit.id, attempts)
-        self.score.note(commit, kind, fault, done.passed("true"))
+        self.score.note(
+            commit,
+            kind,
+            done.fault("true", commit.id, 1 + (kind == "half"), locks),
+            done.passed("true"),
+        )
+        if first:
+            self.score.suite_runs.append(done.suite_runs)
+
+    def _on_top(self, night: Night) -> dict[str, Any]:
+        """A task whose tests are there and red: single tests are its evidence, or else
+        the whole suite."""
+        return {} if "RALPH_RESULTS" in night.suite else {"checks": [night.suite]}
+
+    def _with_tests(self, night: Night, commit: Commit) -> dict[str, Any]:
+        """A task that brings its tests itself."""
+        return {
+            "checks": [night.own_check("own", commit, commit.tests)],
+            "allow": sorted(commit.work),
+        }
 
     def _wrong(self, commit: Commit) -> None:
         """All that must be refused, as the tasks of one run; one in between passes, so
         that it goes on."""
         night = self.stage.make(commit.parent, commit.tests)
-        scripts = self._tricks(night, commit)
+        scripts = dict(self._tricks(night, commit))
         for number, (kind, script) in enumerate(scripts.items()):
-            night.task(kind, script, checks=[night.own_check(kind, commit, {})])
+            night.task(
+                kind.replace(" ", "-"),
+                script,
+                checks=[night.own_check(kind, commit, {})],
+            )
             if number == 1:
-                honest = "echo x > replay-note.txt"
-                night.task("note", honest, checks=["test -e replay-note.txt"])
+                night.task(
+                    "note",
+                    "echo x > replay-note.txt",
+                    checks=["test -e replay-note.txt"],
+                )
         done = night.ralph()
         for kind in scripts:
-            accepted = done.passed(kind)
-            fault = "accepted" if accepted else ""
-            if not done.tasks[kind]["attempts"]:
-                fault = f"not tried: {done.said[-500:]}"
-            self.score.note(commit, kind, fault, accepted)
+            self._refused(commit, kind, done, kind.replace(" ", "-"))
 
-    def _tricks(self, night: Night, commit: Commit) -> dict[str, str]:
-        """The scripts of wrong work, by kind."""
+    def _tricks(self, night: Night, commit: Commit) -> Iterator[tuple[str, str]]:
         old = self.finder.contents(commit.parent, commit.tests)
-        tricks = {"nothing": "", "weakened": night.lay("weakened", old)}
-        for kind in ("hunk", "operator"):
-            if kind in commit.others:
-                tricks[kind] = night.lay(kind, commit.others[kind])
         back = night.lay("source", self.finder.contents(commit.parent, commit.source))
         works = night.lay("works", commit.source)
         recorded = night.folder / "recorded"
         ran = f"RALPH_RESULTS={recorded} sh -c {shlex.quote(night.suite)} > /dev/null 2>&1\n"
-        hidden = f"mkdir replayed\n(cd replayed\n{works})\n"
-        tricks["ignored"] = f"{works}{ran}{hidden}{back}"
+        yield "nothing", ""
+        yield "weakened", night.lay("weakened", old)
+        for kind in ("hunk", "operator"):
+            if kind in commit.others:
+                yield kind, night.lay(kind, commit.others[kind])
+        yield "ignored", f"{works}{ran}mkdir replayed\n(cd replayed\n{works})\n{back}"
         program = shlex.split(night.suite)[0]
         if self.stage.lab.setup and (self.stage.lab.clone.path / program).exists():
             cheat = f'#!/bin/sh\n[ -z "$RALPH_RESULTS" ] || cp {recorded} "$RALPH_RESULTS"\n'
             written = f"printf %s {shlex.quote(cheat)} > cheat; chmod 755 cheat; mv cheat {program}\n"
-            tricks["dependency"] = f"{works}rm -rf {recorded}\n{ran}{back}{written}"
-        return tricks
+            yield "dependency", f"{works}rm -rf {recorded}\n{ran}{back}{written}"
+        if "broken" in commit.others:
+            yield "broken first", night.lay("broken", commit.others["broken"])
+
+    def _refused(self, commit: Commit, kind: str, done: Played, task: str) -> None:
+        accepted = done.passed(task)
+        fault = "accepted" if accepted else ""
+        if not done.tasks[task]["attempts"]:
+            fault = f"not tried: {done.said[-500:]}"
+        self.score.note(commit, kind, fault, accepted)
+
+    def chain(self, commits: list[Commit], jobs: int) -> str:
+        """These commits, the oldest first, as one plan. How it ended, in words."""
+        base, before = commits[0].parent, commits[0].parent
+        night = self.stage.make(base)
+        changes: dict[str, Files] = {}
+        after: dict[str, list[str]] = {}
+        for number, commit in enumerate(commits, 1):
+            files, task = self.stage.lab.clone.changed(before, commit.id), f"T{number}"
+            after[task] = self._needed(base, changes, after, files, commit.turned)
+            check = night.own_check(
+                task, commit, {n: c for n, c in files.items() if TEST.search(n)}
+            )
+            more = {"allow": sorted(files), "checks": [check], "dependsOn": after[task]}
+            night.task(task, night.lay(task, files), **more)
+            changes[task] = files
+            before = commit.id
+        started = time.perf_counter()
+        done = night.ralph("--jobs", str(jobs), "--max-attempts", "3")
+        landed = sum(done.passed(task) for task in done.tasks)
+        differs = done.home.git(
+            "diff-tree", "-r", "--name-only", before, "ralph/replay"
+        ).split()
+        right = done.exit == 0 and landed == len(commits) and not differs
+        if not right:
+            self.score.wrong.append(f"chain with {jobs} jobs: {done.said[-3000:]}")
+        tree = (
+            f"differs in {', '.join(differs[:5])}"
+            if differs
+            else "the tree of the history"
+        )
+        seconds = time.perf_counter() - started
+        return (
+            f"chain, {jobs} jobs: {landed} of {len(commits)} landed, exit {done.exit}, {tree},"
+            f" {done.suite_runs} runs of the suite, {seconds:.0f} s"
+        )
+
+    def _needed(
+        self,
+        base: str,
+        changes: dict[str, Files],
+        after: dict[str, list[str]],
+        files: Files,
+        turned: list[str],
+    ) -> list[str]:
+        """The earlier tasks that these files build on: those that changed one of them,
+        or all, if the suite is not green with those alone, or the tests that have
+        `turned` are not."""
+        direct = [
+            task for task, changed in changes.items() if changed.keys() & files.keys()
+        ]
+        needed = set(direct)
+        for task in reversed(changes):  # each is after the ones that it needs
+            needed |= set(after[task]) if task in needed else set()
+        made: Files = {}
+        for task in changes:
+            made |= changes[task] if task in needed else {}
+        ran = self.stage.lab.run(base, made | files)
+        return (
+            direct
+            if ran.green and all(ran.tests.get(name) for name in turned)
+            else list(changes)
+        )
 
 
 # ---------------------------------------------------------------- the command line
@@ -613,16 +829,20 @@ def opened(repository: Path, top: Path) -> Repository:
 
 def proposed(clone: Repository) -> dict[str, Any]:
     """The plan that `ralph init` writes there; afterwards the clone is as before."""
+    words = [*RALPH, "init"]
     done = subprocess.run(
-        [*RALPH, "init"], cwd=clone.path, env=clone.env, capture_output=True, text=True
+        words, cwd=clone.path, env=clone.env, capture_output=True, text=True
     )
     if done.returncode:
         raise Unfit(f"ralph init: {done.stderr.strip()}")
     plan = json.loads((clone.path / "prd.json").read_text())
     clone.git("clean", "-qfdx")
     clone.git("checkout", "-qf", "HEAD")
-    keys = ("setup", "keep", "protect", "checks")
-    return {key: plan[key] for key in keys if plan.get(key)}
+    return {
+        key: plan[key]
+        for key in ("setup", "keep", "protect", "checks")
+        if plan.get(key)
+    }
 
 
 def prepared(
@@ -631,71 +851,97 @@ def prepared(
     """The stage for a repository, once its suite was seen to be green there."""
     clone = opened(repository, top)
     plan = proposed(clone)
-    checks = plan.pop("checks", [])
+    checks = [
+        one if isinstance(one, dict) else {"run": one} for one in plan.pop("checks", [])
+    ]
     checks.sort(key=lambda one: "results" not in one)
     if suite is None and not checks:
         raise Unfit("ralph init finds no checks there: name the suite with --suite")
     if setup is not None:
         plan["setup"] = setup
-    installs = plan.get("setup", "")
-    if not installs:
+    if not plan.get("setup"):
         plan.pop("setup", None)
-    lab = Lab(clone, command(installs), suite or command(checks[0]))
+    installs = plan.get("setup", "")
+    lab = Lab(
+        clone,
+        installs["run"] if isinstance(installs, dict) else installs,
+        suite or checks[0]["run"],
+    )
     found = lab.run("main")
     if not found.green:
         raise Unfit(f"the suite does not pass here: {lab.suite}: {found.said}")
     return Stage(lab, top, plan)
 
 
-def command(entry: str | dict[str, str]) -> str:
-    """What a setup or a check of a plan runs."""
-    return entry["run"] if isinstance(entry, dict) else entry
-
-
-def replay(stage: Stage, number: int, skipped: int) -> Score:
+def replay(stage: Stage, number: int, chain: int, skipped: int) -> Score:
     finder, score = Finder(stage.lab), Score()
     player = Player(stage, finder, score)
+    commits = []
     for commit in finder.find(number, skipped):
         finder.prepare(commit)
         player.play(commit)
+        commits.append(commit)
         cells = ", ".join(f"{kind} {score.cell(kind)}" for kind in KINDS)
-        told = f"{commit.id[:12]} {score.seconds[-1]:.0f} s; so far {cells}"
-        print(told, file=sys.stderr, flush=True)
-    if not score.seconds:
+        print(
+            f"{commit.id[:12]} {score.seconds[-1]:.0f} s; so far {cells}",
+            file=sys.stderr,
+            flush=True,
+        )
+    if not commits:
         seen = ", ".join(f"{count} {what}" for what, count in finder.seen.items())
-        raise Unfit(f"no commit there has tests that fail on the source before it ({seen})")  # fmt: skip
-    table(score)
+        raise Unfit(
+            f"no commit there has tests that fail on the source before it ({seen})"
+        )
+    table(score, len(commits))
+    for jobs in (1, 4) if chain else ():
+        try:
+            said = player.chain(commits[:chain][::-1], jobs)
+        except (
+            Unfit
+        ) as error:  # between them the history changes what cannot be laid down
+            said = f"chain, {jobs} jobs: not played: {error}"
+        print(said, flush=True)
+    for fault in score.wrong:
+        print(f"wrong: {fault}")
     return score
 
 
-def table(score: Score) -> None:
-    commits = len(score.seconds)
+def table(score: Score, commits: int) -> None:
     print(f"| {commits} commits | accepted | to be |\n|---|---:|---|")
-    for kind, what in KINDS.items():
-        wanted = "accepted" if kind in ("true", "half") else "refused"
-        print(f"| {what} | {score.cell(kind)} | {wanted} |")
-    wrong = f"{len(score.wrong)} wrong verdicts"
-    print(f"{score.equivalent} mutants that no test saw; {wrong}")
-    print(f"{sum(score.seconds) / commits:.0f} s a commit")
-    for fault in score.wrong:
-        print(f"wrong: {fault}")
+    for kind in KINDS:
+        print(
+            f"| {WHAT[kind]} | {score.cell(kind)} | {'accepted' if kind in RIGHT else 'refused'} |"
+        )
+    print(
+        f"{score.equivalent} mutants that no test saw; {len(score.wrong)} wrong verdicts"
+    )
+    print(
+        f"{sum(score.seconds) / commits:.0f} s a commit; runs of the suite for a task: {set(score.suite_runs)}"
+    )
+    sys.stdout.flush()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("repository", type=Path)
-    many = "how many to play; the newest first"
-    parser.add_argument("--commits", type=int, default=10, help=many)
+    parser.add_argument(
+        "--commits", type=int, default=10, help="how many to play; the newest first"
+    )
+    parser.add_argument(
+        "--chain", type=int, default=0, help="play so many of them as one plan, too"
+    )
     parser.add_argument("--skip", type=int, default=0, help="commits to leave out")
     parser.add_argument("--setup", help="in place of what `ralph init` proposes")
-    same = "the same; single tests are read from $RALPH_RESULTS"
-    parser.add_argument("--suite", help=same)
+    parser.add_argument(
+        "--suite", help="the same; single tests are read from $RALPH_RESULTS"
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="replay-") as top:
         try:
-            repository = given.repository.resolve()
-            stage = prepared(repository, Path(top), given.setup, given.suite)
-            score = replay(stage, given.commits, given.skip)
+            stage = prepared(
+                given.repository.resolve(), Path(top), given.setup, given.suite
+            )
+            score = replay(stage, given.commits, given.chain, given.skip)
         except Unfit as error:
             parser.exit(2, f"{parser.prog}: {error}\n")
     sys.exit(1 if score.wrong else 0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,28 +17,38 @@ from tests.conftest import ROOT
 FEW = "from benchmarks import bench; bench.MANY, bench.TASKS, bench.ROUNDS = 1, 4, -3; bench.main()"
 
 
-def measure(*figures: str) -> list[tuple[str, float]]:
-    """What these figures are of, and their values, quickly."""
-    words = [sys.executable, "-c", FEW, *figures]
-    env = {**os.environ, "BENCH_SCALE": "0.01"}
-    printed = subprocess.check_output(words, cwd=ROOT, env=env, text=True, timeout=120)
-    found = []
-    for line in printed.splitlines():
-        if " | at most " in line:
-            what, _, _, _, value, *_ = line.removeprefix("| ").split(" | ")
-            found.append((what, float(value.split()[0])))
-    return found
+def measure(table: Path, *figures: str) -> list[list[str]]:
+    """The rows of these figures, and quickly."""
+    done = subprocess.run(
+        [sys.executable, "-c", FEW, *figures, "--markdown", str(table)], cwd=ROOT,
+        env={**os.environ, "BENCH_SCALE": "0.01"}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == table.read_text()
+    return [
+        line.split(" | ") for line in done.stdout.splitlines() if " | at most " in line
+    ]
 
 
-def test_a_figure_makes_a_row() -> None:
-    ((what, value),) = measure("help")
-    assert what == "ralph --help" and value > 0
+def test_two_figures_make_a_table(tmp_path: Path) -> None:
+    rows = measure(tmp_path / "table.md", "version", "git")
+    names = ["| ralph --version", "| an attempt that passes"]
+    assert [row[0] for row in rows] == names
+    version, git = (float(row[4].removesuffix(" x")) for row in rows)
+    assert version > 0
+    assert math.isfinite(
+        git
+    )  # what one run took more than another: on a busy machine also less
 
 
 @pytest.mark.crash
 @pytest.mark.skipif(sys.platform != "linux", reason="they look into /proc")
-def test_figures_of_attempts_and_loops() -> None:
-    jobs, git, idle = measure("jobs", "git", "idle")
-    assert git[0] == "an attempt that passes"
-    assert 1 < jobs[1] < 16
-    assert 0 < idle[1] < 1000
+def test_figures_of_several_loops(tmp_path: Path) -> None:
+    jobs, loop = measure(tmp_path / "table.md", "jobs", "loop")
+    assert (
+        jobs[0] == "| 16 tasks of 5 s with 4 loops"
+        and 1 < float(jobs[4].removesuffix(" x")) < 16
+    )
+    assert (
+        0 < float(loop[4].removesuffix(" MB")) < 25
+    )  # a figure that a busy machine does not change

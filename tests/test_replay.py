@@ -4,9 +4,9 @@ whose history is known."""
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,6 +51,7 @@ TESTS = {
     "add": "import shop\ndef test_add(): assert shop.add(2, 1) == 3\n",
     "tax": "def test_tax(): assert (shop.tax(101), shop.tax(5)) == (202, 5)\n",
     "cut": "def test_cut(): assert (shop.cut(7), shop.cut(8)) == (0, 8)\n",
+    "red": "def test_red(): assert 0\n",
 }
 
 
@@ -77,50 +78,102 @@ def replay(
 ) -> subprocess.CompletedProcess[str]:
     """The program, as a person calls it."""
     script = f"import sys; sys.argv[0] = 'replay.py'\nfrom benchmarks import replay\n{first}\nreplay.main()"
-    argv = [sys.executable, "-c", script, str(repo.path), *words]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        argv, cwd=ROOT, capture_output=True, text=True, env=env, timeout=120
-    )
+        [sys.executable, "-c", script, str(repo.path), *words], cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120,
+    )  # fmt: skip
+
+
+def rows(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """What was accepted of each kind, by the first words of its row."""
+    lines = [
+        line.strip("| ").split(" | ")
+        for line in done.stdout.splitlines()
+        if line.startswith("| ")
+    ]
+    return {cells[0]: cells[1] for cells in lines[1:]}
 
 
 @pytest.mark.crash
 def test_right_work_is_accepted_and_wrong_work_is_not(history: Repo) -> None:
-    done = replay(history, "--suite", RUN, "--commits", "2")
+    done = replay(history, "--suite", RUN, "--commits", "2", "--chain", "2")
+    found = list(rows(done).values())
     assert done.returncode == 0, done.stdout + done.stderr
-    # what was accepted of each kind
-    found = re.findall(r"^\| .* \| (\d/\d|-) \|", done.stdout, re.MULTILINE)
-    wanted = ["4/4", "2/2", "0/2", "0/2", "0/1", "0/2", "0/2", "-"]
-    assert found == wanted, done.stdout
-    assert history.git("status", "--porcelain") == ""
-    assert "ralph" not in history.git("branch", "--all")
+    assert found[:3] == ["4/4", "2/2", "2/2"], done.stdout
+    assert found[3:] == ["0/2", "0/2", "0/1", "0/2", "0/2", "-", "0/2", "0/2"], (
+        done.stdout
+    )
+    for jobs in (1, 4):
+        ended = f"chain, {jobs} jobs: 2 of 2 landed, exit 0, the tree of the history"
+        assert ended in done.stdout, done.stdout
+    assert not history.git("status", "--porcelain") and "ralph" not in history.git(
+        "branch", "--all"
+    )
 
 
 @pytest.mark.crash
 def test_a_ralph_that_accepts_everything_is_seen(history: Repo) -> None:
     wrapper = history.write("../accepts.py", ACCEPTS_ALL).resolve()
     plain = RUN.removesuffix(" $RALPH_RESULTS")
-    first = f"replay.RALPH[1:] = [{str(wrapper)!r}]"
-    done = replay(history, "--suite", plain, "--commits", "1", first=first)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "operator: accepted" in done.stdout
+    done = replay(
+        history,
+        "--suite",
+        plain,
+        "--commits",
+        "1",
+        first=f"replay.RALPH[1:] = [{str(wrapper)!r}]",
+    )
+    assert done.returncode == 1 and "operator: accepted" in done.stdout, (
+        done.stdout + done.stderr
+    )
 
 
-# What a person did to the repository in a shell, and what is then said.
-UNFIT = {
-    "echo edited > shop.py": "the repository has uncommitted changes: commit them first",
-    "git clone -q --depth 1 file://$PWD ../shallow; cd ../shallow": "the repository is shallow: run `git fetch --unshallow`",
-    "echo 'def test_red(): assert 0' >> tests.py; git commit -qam red": f"the suite does not pass here: {RUN}: ",
-    "git checkout -q --orphan new; git commit -qm 'all at once'": "no commit there has tests that fail on the source before it (1 commits)",
-    "mv .git git": "not a git repository",
-}  # fmt: skip
+def dirty(repo: Repo) -> None:
+    repo.write("shop.py", "edited\n")
 
 
-@pytest.mark.parametrize("spoil", UNFIT)
-def test_what_cannot_be_played_is_told_in_a_sentence(history: Repo, spoil: str) -> None:
-    history.path = Path(history.sh(f"{spoil}; pwd").splitlines()[-1])
-    before = sorted(history.path.rglob("*"))
+def shallow(repo: Repo) -> None:
+    repo.git("clone", "-q", "--depth", "1", f"file://{repo.path}", "../shallow")
+    repo.path = repo.path.parent / "shallow"
+
+
+def red(repo: Repo) -> None:
+    commit(repo, "red", ADD)
+
+
+def without_tests(repo: Repo) -> None:
+    repo.git("checkout", "-q", "--orphan", "new")
+    repo.git("commit", "-qm", "all at once")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (dirty, "the repository has uncommitted changes: commit them first"),
+        (shallow, "the repository is shallow: run `git fetch --unshallow`"),
+        (red, f"the suite does not pass here: {RUN}: "),
+        (
+            without_tests,
+            "no commit there has tests that fail on the source before it (1 commits)",
+        ),
+        (
+            lambda repo: (repo.path / ".git").rename(repo.path / "git"),
+            "not a git repository",
+        ),
+    ],
+)
+def test_what_cannot_be_played_is_told_in_a_sentence(
+    history: Repo, spoil: Callable[[Repo], object], says: str
+) -> None:
+    spoil(history)
+    before = sorted(path for path in Path(history.path).rglob("*"))
     done = replay(history, "--suite", RUN)
-    assert (done.returncode, done.stdout) == (2, ""), done.stdout
-    assert done.stderr.startswith("replay.py: ") and UNFIT[spoil] in done.stderr
-    assert sorted(history.path.rglob("*")) == before
+    assert (
+        done.returncode == 2
+        and done.stderr.startswith("replay.py: ")
+        and says in done.stderr
+    ), done.stderr
+    assert (
+        sorted(path for path in Path(history.path).rglob("*")) == before
+        and not done.stdout
+    )
