@@ -208,11 +208,13 @@ def _kind(element: Element) -> str:
 
 
 def _joined(*names: str) -> str:
-    """The name that they make together; a part with which the next one begins is left
-    out."""
+    """The name that they make together; a part with whose words the next one begins is
+    left out."""
     parts: list[str] = []
     for name in names:
-        if parts and name.startswith(parts[-1]):
+        before = parts[-1] if parts else name
+        behind = name[len(before) : len(before) + 1]
+        if parts and name.startswith(before) and not behind.isalnum():
             parts[-1] = name
         elif name:
             parts.append(name)

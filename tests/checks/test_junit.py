@@ -155,6 +155,7 @@ TABLE = f"""
 <testsuite name="pytest"><testcase classname="" name="t"/></testsuite> => passed s > t
 <testcase classname="c" name="c adds"/>                               => passed c adds
 <testcase classname="add" name="sub"/>                                => passed add > sub
+<testcase classname="add" name="adds"/>                               => passed add > adds
 <testcase classname="c" name=""/>                                     => passed c
 <testsuites><testcase time="1"/></testsuites>                         => passed (no name)
 <testcase file="a.js" classname="c" name="t"/>                        => passed a.js > c > t
