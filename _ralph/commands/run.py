@@ -17,6 +17,7 @@ from _ralph import text
 from _ralph.errors import RalphError, Stop, StopNow, stop_for, translate
 from _ralph.loop import start
 from _ralph.loop.loop import Loop
+from _ralph.loop.opening import say
 from _ralph.loop.supervisor import RunLoop, clear_room, supervise
 from _ralph.process import leftovers
 from _ralph.process.awake import kept_awake
@@ -97,12 +98,12 @@ def _run(
     loop: Loop | None = None
     control.patient = True
     try:
-        loop, lines = start.begin(options, control, view, run_id)
+        loop, found = start.begin(options, control, view, run_id)
         clear_room(loop)
         view.named, view.sums = loop.settings.jobs > 1, lambda: _sums(loop)
         view.line(_headline(loop), color="cyan")
-        for line in lines:
-            view.line(line, color="yellow" if line.startswith("! ") else "")
+        for level, line in found:
+            say(loop, level, line)
         with kept_awake(not options.no_awake):
             gc.freeze()  # a collection in a loop would copy all that is known here
             stop = supervise(loop, run_loop)

@@ -51,8 +51,7 @@ def final_check(loop: Loop, results: Results) -> bool:
     ensure_open(loop, results, None)
     loop.view.line("all checks once more, in a fresh checkout")
     found, flaky = run_in_new_room(loop, results, tip)
-    unlike = red_here_alone(loop, results, tip, found)
-    record = record_of(loop, found, tip, unlike)
+    record = record_of(loop, found, tip, red_here_alone(loop, results, tip, found))
     record.checks_digest = names
     record.flaky = flaky
     said = [f"{FLAKY}: {name}" for name in flaky]

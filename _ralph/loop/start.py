@@ -17,7 +17,7 @@ from _ralph.checks.view import View
 from _ralph.git.branch import Branch
 from _ralph.git.git import Git, freeze_settings
 from _ralph.loop.loop import Loop
-from _ralph.model import Findings, Paths, Plan
+from _ralph.model import Finding, Findings, Paths, Plan
 from _ralph.process.process import Control
 from _ralph.state import edit, limits, prd
 from _ralph.state.history import RunHistory
@@ -39,10 +39,10 @@ def look(
 
 def begin(
     options: Options, control: Control, view: View, run_id: str
-) -> tuple[Loop, list[str]]:
+) -> tuple[Loop, list[Finding]]:
     """What the loops of a run work with: plan and history read, all that can be known
-    before the first check looked at, the branch made; and lines for a person. Under
-    the run's lock."""
+    before the first check looked at, the branch made; and what a person should know.
+    Under the run's lock."""
     paths = locate(options.prd)
     plan = load_plan(paths, options)
     notices = Log(paths.progress, plan).close_torn_record()
@@ -57,12 +57,12 @@ def begin(
     # Before git: by it the locks are known that a power cut leaves
     note_plan(paths, loop.branch.name)
     loop.first_tip, said = loop.branch.open()
-    lines = [*notices, *said, *warnings]
+    found = [*notes([*notices, *said], "say"), *warnings]
     if history.run is None:  # one that crashed continues with its own limits
         history.this_run = RunHistory()
     history.this_run.commit = ""  # where the branch is now was looked at
     loop.carried = history.this_run.seconds
-    return loop, lines
+    return loop, found
 
 
 def requirements(loop: Loop) -> dict[str, Callable[[], Findings]]:
@@ -77,20 +77,17 @@ def requirements(loop: Loop) -> dict[str, Callable[[], Findings]]:
     }
 
 
-def require_all(loop: Loop) -> list[str]:
+def require_all(loop: Loop) -> list[Finding]:
     """Everything that a run needs before its first check: RalphError where it is not
-    there; lines for a person."""
-    lines = []
+    there; what a person should know."""
+    found = []
     for part in requirements(loop).values():
-        for level, line in part():
-            if level == "note":
-                lines.append(f"! {line}")
-            elif level == "say":
-                lines.append(line)
+        found += [one for one in part() if one[0] in ("note", "say")]
     if loop.settings.jobs > 1 and not loop.history.largest.usd:
         if loop.limits.in_dollars or loop.limits.in_tokens:
-            lines.append("one at a time until the price of an attempt is known")
-    return [*dict.fromkeys(lines)]
+            line = "one at a time until the price of an attempt is known"
+            found.append(("say", line))
+    return [*dict.fromkeys(found)]
 
 
 def notes(lines: Iterable[str], level: str = "note") -> Findings:
