@@ -24,7 +24,7 @@ from _ralph.errors import BadInput, NeedsPerson, SetupFailed, Stop, StopNow, Try
 from _ralph.git.branch import Branch
 from _ralph.git.git import Git
 from _ralph.model import Paths, Plan
-from _ralph.process.process import Command, Control, run_process
+from _ralph.process.process import Command, Control, Ended, run_process
 from _ralph.state import edit, limits, prd
 from _ralph.state.history import NEVER, History, Unavailable
 from _ralph.state.layout import new_log, stop_is_asked
@@ -301,7 +301,9 @@ class Loop:
             out=new_log(self.paths, "notify.log"),
         )
         done = run_process(notifier, self.control)
-        if not done.succeeded:
+        if done.ended is Ended.DEADLINE:
+            self.view.warn(f"--notify did not end within {_NOTIFY_TIMEOUT:.0f} seconds")
+        elif not done.succeeded:
             why = text.last_line(done.tail)
             self.view.warn(f"--notify ended with exit {done.exit}: {why}")
 

@@ -43,7 +43,7 @@ def test_every_event_is_told_with_its_task_its_reason_and_the_sums(repo: Repo) -
 
 @cases("""
 command                     said
-sleep 60                    --notify ended with exit -15: no output
+sleep 60                    --notify did not end within 1 seconds
 echo no network >&2; exit 6  --notify ended with exit 6: no network
 kill -9 $$                  --notify ended with exit -9: no output
 """)
