@@ -55,33 +55,33 @@ def lines_of(*events: dict[str, Any]) -> list[bytes]:
 
 
 CUT = "its output ended without a final event"
-HOUR_LATE = "stopped at its time limit after 1 h 0 min"
-HOUR_IDLE = "stopped at its idle limit after 1 h 0 min"
 
 
-@pytest.mark.parametrize("name", ["hang", "429_noheader", "ok"])
-@pytest.mark.parametrize(("ended", "outcome", "reason"), [
-    (Ended.DEADLINE, "timed-out", HOUR_LATE),
-    (Ended.IDLE, "timed-out", HOUR_IDLE),
-    (Ended.INTERRUPTED, "interrupted", "ralph was stopped"),
-    (Ended.MISSING, "unavailable", "no such file"),
-])  # fmt: skip
+@cases("""
+ended        outcome      reason
+DEADLINE     timed-out    stopped at its time limit after 1 h 0 min
+IDLE         timed-out    stopped at its idle limit after 1 h 0 min
+INTERRUPTED  interrupted  ralph was stopped
+MISSING      unavailable  no such file
+""")
 def test_how_a_process_ended_comes_before_what_it_said(
-    name: str, ended: Ended, outcome: str, reason: str
+    ended: str, outcome: str, reason: str
 ) -> None:
-    lines = (RECORDED / f"{name}.txt").read_bytes().split(b"\n")
-    process = ProcessResult(exit=-9, ended=ended, seconds=3600, tail="no such file")
-    result = feed(lines, process)
-    if name == "ok" and outcome == "timed-out":  # it had said its result, and hung
-        outcome, reason = "done", ""
-    assert (str(result.outcome), result.reason) == (outcome, reason)
-    assert result.active == (name != "hang")
+    process = ProcessResult(
+        exit=-9, ended=Ended[ended], seconds=3600, tail="no such file"
+    )
+    for name in "hang", "429_noheader", "ok":
+        lines = (RECORDED / f"{name}.txt").read_bytes().split(b"\n")
+        result = feed(lines, process)
+        if name == "ok" and outcome == "timed-out":  # it had said its result, and hung
+            outcome, reason = "done", ""
+        assert (str(result.outcome), result.reason) == (outcome, reason)
+        assert result.active == (name != "hang")
 
 
 # ---------------------------------------------------------------- small streams of our own
 
 INIT = {"type": "system", "subtype": "init", "session_id": "s1", "tools": ["Bash"]}
-RETRY = {"type": "system", "subtype": "api_retry", "attempt": 1, "error_status": 429}
 USED = {
     "input_tokens": 10,
     "cache_creation_input_tokens": 5,
@@ -89,12 +89,10 @@ USED = {
 }
 
 
-def rated(status: str, reset: int) -> dict[str, Any]:
-    info = {"status": status, "resetsAt": reset}
-    return {"type": "rate_limit_event", "rate_limit_info": info}
-
-
-REJECTED = rated("rejected", 1795299183)
+REJECTED = {
+    "type": "rate_limit_event",
+    "rate_limit_info": {"status": "rejected", "resetsAt": 1795299183},
+}
 
 
 def message(role: str, *content: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -122,7 +120,6 @@ def fails(words: str, **fields: Any) -> dict[str, Any]:
     return ends(words, is_error=True, **fields)
 
 
-TASK = {"type": "system", "task_id": "b1"}
 ECHO = {"type": "tool_result", "content": json.dumps(REJECTED)}
 EVENTS: dict[str, Any] = {
     "init": INIT,
@@ -130,21 +127,25 @@ EVENTS: dict[str, Any] = {
     "uses": says("", "Bash"),
     "echo": message("user", ECHO),
     "hook": feedback("I saw: Stop hook feedback"),
-    "retry": RETRY,
-    "text": RETRY | {"error_status": "401"},
-    "warned": rated("allowed_warning", 5),
     "rejected": REJECTED,
-    "opens": TASK | {"subtype": "task_started"},
-    "closes": TASK | {"subtype": "task_notification"},
     "done": ends("I fixed the 429 handling; 401 too"),
-    "odd": ends() | {"is_error": None},
     "fails": fails("429 in a text, but no API error"),
-    "turns": fails("x", errors=["Reached maximum number of turns (3)"]),
 }
+for line in r"""
+retry   {"type": "system", "subtype": "api_retry", "attempt": 1, "error_status": 429}
+text    {"type": "system", "subtype": "api_retry", "attempt": 1, "error_status": "401"}
+warned  {"type": "rate_limit_event", "rate_limit_info": {"status": "allowed_warning", "resetsAt": 5}}
+opens   {"type": "system", "task_id": "b1", "subtype": "task_started"}
+closes  {"type": "system", "task_id": "b1", "subtype": "task_notification"}
+odd     {"type": "result", "is_error": null, "result": "done"}
+turns   {"type": "result", "is_error": true, "result": "x", "errors": ["Reached maximum number of turns (3)"]}
+""".strip().splitlines():
+    name, said = line.split(maxsplit=1)
+    EVENTS[name] = json.loads(said)
 for status in (400, 401, 403, 404, 429, 529):
     more = {"terminal_reason": "api_error", "api_error_status": status}
     EVENTS[str(status)] = fails(f"an API error {status}", **more)
-    EVENTS[f"retry-{status}"] = RETRY | {"error_status": status}
+    EVENTS[f"retry-{status}"] = EVENTS["retry"] | {"error_status": status}
 
 
 def named(events: str) -> list[bytes]:

@@ -16,6 +16,7 @@ from _ralph.errors import BadInput
 from _ralph.state import edit, prd
 from tests.conftest import Repo, cases
 from tests.scripts import MAKES, own
+from tests.state.test_prd import rows
 
 pytestmark = pytest.mark.usefixtures("nothing_hangs")
 
@@ -34,22 +35,23 @@ def tasks(path: Path) -> list[dict[str, Any]]:
 
 # What stands in the file, what is added, and what the file is then: bytes around it
 # stay.
-FORMS = {
-    "indented": ('{\n  "tasks": [\n    {\n      "id": "US-001",\n      "title": "a"\n    }\n  ]\n}\n',
-                 '{\n  "tasks": [\n    {\n      "id": "US-001",\n      "title": "a"\n    },\n    {\n      "id": "US-002",\n      "title": "new",\n      "passes": false\n    }\n  ]\n}\n'),
-    "one line": ('{"a": "[", "tasks": [{"id": "A-09", "title": "] [ }", "done": true}], "z": "]"}', '{"a": "[", "tasks": [{"id": "A-09", "title": "] [ }", "done": true}, {"id": "A-10", "title": "new", "done": false}], "z": "]"}'),
-    "a line each": ('[\n {"id": 7, "title": "a", "passes": true}\n]', '[\n {"id": 7, "title": "a", "passes": true},\n {"id": 8, "title": "new", "passes": false}\n]'),
-    "no ids": ('[{"title": "a"}]', '[{"title": "a"}, {"title": "new", "passes": false}]'),
-}  # fmt: skip
+FORMS = r"""
+{"a": "[", "tasks": [{"id": "A-09", "title": "] [ }", "done": true}], "z": "]"} -> {"a": "[", "tasks": [{"id": "A-09", "title": "] [ }", "done": true}, {"id": "A-10", "title": "new", "done": false}], "z": "]"}
+[\n {"id": 7, "title": "a", "passes": true}\n] -> [\n {"id": 7, "title": "a", "passes": true},\n {"id": 8, "title": "new", "passes": false}\n]
+[{"title": "a"}] -> [{"title": "a"}, {"title": "new", "passes": false}]
+{\n  "tasks": [\n    {\n      "id": "US-001",\n      "title": "a"\n    }\n  ]\n}\n -> {\n  "tasks": [\n    {\n      "id": "US-001",\n      "title": "a"\n    },\n    {\n      "id": "US-002",\n      "title": "new",\n      "passes": false\n    }\n  ]\n}\n
+"""
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_task_is_added_in_the_form_of_the_file(tmp_path: Path, form: str) -> None:
-    before, after = FORMS[form]
+@pytest.mark.parametrize(("before", "after"), rows(FORMS))
+def test_a_task_is_added_in_the_form_of_the_file(
+    tmp_path: Path, before: str, after: str
+) -> None:
     path = tmp_path / "prd.json"
-    path.write_text(before)
+    path.write_text(before.replace(r"\n", "\n"))
     given = {"title": "new", "passes": True, "status": "done", "blocked": "x"}
-    assert edit.add_tasks(prd.load(path), [given]) == after
+    found = edit.add_tasks(prd.load(path), [given])
+    assert found == after.replace(r"\n", "\n")
 
 
 def test_add_with_all_that_can_be_said(repo: Repo) -> None:
