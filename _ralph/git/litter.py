@@ -109,9 +109,9 @@ def _leads_out(root: Path, name: str) -> bool:
         target = os.readlink(root / name)
     except OSError:
         return False
-    first = Path(os.path.normpath(Path(name).parent / target)).parts[0]
+    way = os.path.normpath(os.path.join(os.path.dirname(name), target))
     real = Path(os.path.realpath(root / name))
-    return first in ("/", "..") or not real.is_relative_to(root)
+    return way.split("/")[0] in ("", "..") or not real.is_relative_to(root)
 
 
 def ignored_since(checkout: Checkout, moment: float) -> list[str]:

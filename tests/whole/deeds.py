@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable
 from typing import Any
 
 P: Any = None
@@ -18,17 +17,14 @@ sh: Any = None
 put: Any = None
 task = ""
 
-Deed = str | Callable[[], None]
-"""A line of Python, or a function of this module."""
 
-
-def source(deed: Deed) -> str:
-    """What an agent runs to do it."""
-    return (
-        deed
-        if isinstance(deed, str)
-        else f"{inspect.getsource(deed)}\n{deed.__name__}()"
-    )
+def source(deed: str) -> str:
+    """What an agent runs to do it: a line of Python, or a function of this module, as
+    `deeds.name`."""
+    if not deed.startswith("deeds."):
+        return deed
+    function = globals()[deed.removeprefix("deeds.")]
+    return f"{inspect.getsource(function)}\n{function.__name__}()"
 
 
 # ---------------------------------------------------------------- vandals
@@ -63,6 +59,13 @@ def make_huge_names() -> None:
     folder = "/".join(["m" * 200] * 15)
     P(folder).mkdir(parents=True)
     P(folder, "x").write_text("x")
+
+
+def make_a_deep_tree() -> None:
+    for _ in range(1500):
+        os.mkdir("d")
+        os.chdir("d")
+    P("x").touch()
 
 
 def plant_hooks() -> None:

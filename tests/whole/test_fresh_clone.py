@@ -19,7 +19,6 @@ from tests.conftest import Repo, sample
 from tests.oracle import BRANCH, fresh_clone_is_green, said_by_agents, told
 from tests.scripts import NEVER_STUCK
 from tests.test_bwrap import changed, needs_bwrap
-from tests.whole import deeds
 from tests.whole.deeds import source
 
 # Python that ralph runs before it starts: checks then run where the agent worked.
@@ -51,9 +50,7 @@ def ways_of(table: str) -> dict[str, Way]:
     ways: dict[str, Way] = {}
     for row in filter(None, table.splitlines()):
         name, deed, *checks, how = row.split(" :: ")
-        if deed.startswith("deeds."):
-            deed = source(getattr(deeds, deed.removeprefix("deeds.")))
-        ways[name] = deed, checks, how
+        ways[name] = source(deed), checks, how
     return ways
 
 

@@ -29,6 +29,7 @@ RED = {
     "T1": ("os.symlink('/usr/share', 'lib')", f"lib {LEAVES}"),
     "T2": ("os.symlink('../work-2', 'lib')", f"lib {LEAVES}"),
     "T3": ("os.symlink('a.txt', 'lib')", ""),
+    "T5": ("os.symlink('.', 'here')", ""),
     "T4": (f"P('a.txt').write_text('a\\n' + {HERE} + '\\n')", f"a.txt {NAMES}"),
 }
 

@@ -12,15 +12,14 @@ import pytest
 from tests.conftest import LITTLE_GRACE, Repo, is_ralph, sample
 from tests.oracle import BRANCH, fresh_clone_is_green
 from tests.scripts import MAKES, once, own, paid, runs
-from tests.whole.deeds import source
-from tests.whole.test_home import VANDALS
+from tests.whole.test_home import GROUPS
 
 # What an agent leaves behind before something of ralph's is killed.
 LEAVES = ""
-for name, (deed, _) in VANDALS["processes"].items():
-    lost = sys.platform == "darwin" and "setsid" in source(deed)  # as `kinds` says
+for name, (deed, _) in GROUPS["processes"].items():
+    lost = sys.platform == "darwin" and "setsid" in deed  # as `kinds` says
     if "kill" not in name and "group" not in name and not lost:
-        LEAVES += f"{source(deed)}\n"
+        LEAVES += f"{deed}\n"
 HOW = (
     "the supervisor",
     "a loop and the supervisor",
