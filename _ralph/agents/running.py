@@ -87,7 +87,7 @@ def run_agent(
         command = ["env", *(f"{name}={value}" for name, value in own.items()), program]
 
     err = given.log(".err")
-    idle = given.idle if agent.streams else None
+    idle = given.idle if agent.streams else NO_LIMIT
     process = run_process(
         Command(
             given.wrap([*command, *rest], env),

@@ -51,12 +51,11 @@ class Stream:
         """Whether it said its final result, so that it only has to exit."""
         return self.turn.final in (Outcome.DONE, Outcome.FAILED)
 
-    def silence(self, idle: float | None) -> float | None:
+    def silence(self, idle: float) -> float:
         """The seconds of silence after which it is ended, at most `idle`."""
         if not self.has_ended:
             return idle
-        last = BACKGROUND if self.turn.background else LAST_WORD
-        return last if idle is None else min(last, idle)
+        return min(idle, BACKGROUND if self.turn.background else LAST_WORD)
 
     def line(self, line: bytes, printed: bool = True) -> str | None:
         """Read one line, `printed` or from the agent's own log. The answer is for
@@ -91,9 +90,9 @@ class Stream:
         turn.words, turn.retry, turn.quiet = [], "", False
         read(turn, event)
         self._tell()
-        if self.usd_left is not None and (turn.usd or 0) > self.usd_left:
+        if (turn.usd or 0) > self.usd_left:
             self.overspent = "dollars"
-        elif self.tokens_left is not None and turn.used.total > self.tokens_left:
+        elif turn.used.total > self.tokens_left:
             self.overspent = "tokens"
         if turn.stop or self.overspent:
             return "stop"

@@ -128,8 +128,8 @@ class Command:
     env: Mapping[str, str]
     timeout: float
     stdin: bytes = b""
-    idle: Callable[[], float | None] = lambda: None
-    """The silence that is allowed by then; None for any."""
+    idle: Callable[[], float] = lambda: float("inf")
+    """The silence that is allowed by then, in seconds."""
     out: Path | None = None
     err: Path | None = None
     """The transcript of stderr; without one, both share one pipe, in order."""
@@ -297,7 +297,7 @@ class _Pump:
     active: float = field(default_factory=time.monotonic)
 
     def run(
-        self, control: Control, deadline: float, idle: Callable[[], float | None]
+        self, control: Control, deadline: float, idle: Callable[[], float]
     ) -> Ended:
         """Run until the child exits or must end."""
         while True:
@@ -311,10 +311,7 @@ class _Pump:
             now = time.monotonic()
             if now >= deadline:
                 return Ended.DEADLINE
-            limit = deadline
-            silence = idle()
-            if silence is not None:
-                limit = min(deadline, self.active + silence)
+            limit = min(deadline, self.active + idle())
             if now >= limit:
                 return Ended.IDLE
             wait = min(limit - now, 60.0)

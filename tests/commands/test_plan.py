@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.commands.test_doctor import everything_at_home
-from tests.conftest import ROOT, Repo, cases
+from tests.conftest import ROOT, Repo, cases, sample
 from tests.scripts import ROW, cost
 
 TASKS: list[dict[str, Any]] = [
@@ -364,7 +364,7 @@ def test_the_planner_reads_what_people_have(repo: Repo) -> None:
     assert shown == [*RECIPES]
     repo.tool("ralph", f'exec {sys.executable} -m ralph "$@"')
     command = planner(repo, says(GOOD))
-    for line, names in RECIPES.items():
+    for line, names in sample(RECIPES.items(), 3):
         for name in names.split():
             if line.endswith(" -"):
                 repo.tool(name, f"echo the words of {name}")

@@ -198,7 +198,7 @@ def test_deadlines_and_the_answers_of_a_handler(
     tmp_path: Path, does: str, answer: str, timeout: str, idle: str, ended: str
 ) -> None:
     script = TALKS if does == "talks" else SLEEPS
-    quiet = float(idle) if idle else None
+    quiet = float(idle or "inf")
     given = {"timeout": float(timeout), "idle": lambda: quiet}
     found = run(script, tmp_path, lambda _: answer or None, **given)
     assert found.ended is Ended[ended.upper()]
