@@ -108,7 +108,7 @@ def run_agent(
             stream.line(line, printed=False)
     said = files.read_regular(err, _LARGEST_STDERR) or b""
     stderr = text.redact(said.decode("utf-8", "replace"))
-    return booked(conclude(agent, stream, process, stderr), given.dearest)
+    return conclude(agent, stream, process, stderr, given.dearest)
 
 
 def found(program: str) -> str:
@@ -120,28 +120,26 @@ def found(program: str) -> str:
 
 def cut_off(agent: Agent, transcript: Path, dearest: float, reason: str) -> AgentResult:
     """The result of an agent that ended together with its loop or all of ralph, because
-    of `reason`; `dearest` as for `booked`."""
+    of `reason`; `dearest` as for `conclude`."""
     stream = replay(agent.cli, transcript)
     if stream is None:
         return AgentResult(Outcome.INTERRUPTED, reason)
     ended = ProcessResult(ended=Ended.INTERRUPTED)
-    result = booked(conclude(agent, stream, ended, ""), dearest)
+    result = conclude(agent, stream, ended, "", dearest)
     result.reason = reason
     return result
 
 
-def booked(result: AgentResult, dearest: float) -> AgentResult:
-    """`result` with what it costs: if it was cut off, at least as much as the `dearest`
-    attempt so far with this agent, in dollars."""
-    if result.at_least and dearest > (result.usd or 0.0):
-        result.usd = dearest
-    return result
-
-
 def conclude(
-    agent: Agent, stream: Stream, process: ProcessResult, stderr: str
+    agent: Agent,
+    stream: Stream,
+    process: ProcessResult,
+    stderr: str,
+    dearest: float = 0.0,
 ) -> AgentResult:
-    """The result of an agent process, from its events and from how it ended."""
+    """The result of an agent process, from its events and from how it ended. One that
+    was cut off costs at least as much as the `dearest` attempt so far with this agent,
+    in dollars."""
     turn = stream.turn
     outcome, reason = _outcome(agent, stream, process, stderr)
     unit = stream.unreported(outcome)
@@ -149,6 +147,10 @@ def conclude(
     if unit:
         cannot = f"the limit in {unit} cannot be enforced"
         no_price = f"{agent.command} reported no {unit}, so {cannot}"
+    usd = turn.usd
+    at_least = stream.was_cut_off(outcome)
+    if at_least and dearest > (usd or 0.0):
+        usd = dearest
     is_limited = outcome is Outcome.LIMITED or turn.overage
     return AgentResult(
         outcome,
@@ -158,9 +160,9 @@ def conclude(
         denials=[_line(denied, 200) for denied in turn.denials],
         never=_line(turn.never, 500),
         active=turn.active,
-        usd=turn.usd,
+        usd=usd,
         tokens=turn.used,
-        at_least=stream.was_cut_off(outcome),
+        at_least=at_least,
         no_price=no_price,
         overage=turn.overage,
         reset=stream.reset if is_limited else 0.0,

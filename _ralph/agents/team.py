@@ -49,27 +49,28 @@ class Agents:
             return replace(agent, permissions="full")
         return agent
 
-    def _role(self, command: str | None, role: str) -> str:
-        """The command of a role: the one given, else the plan's."""
-        return command or self.settings.plan.settings.get(role) or ""
+    def _role(self, role: str) -> str:
+        """The command of a role: the one given, else the plan's; empty without one."""
+        given = getattr(self.settings.options, role)
+        return given or self.settings.plan.settings.get(role) or ""
 
     @property
     def fallback(self) -> Agent | None:
         """The agent that works while another one is unavailable, if there is one."""
-        command = self._role(self.settings.options.fallback, "fallback")
+        command = self._role("fallback")
         return self.named(command) if command else None
 
     @property
     def judge(self) -> Agent | None:
         """The agent that must agree before a task passes, if there is one."""
-        command = self._role(self.settings.options.judge, "judge")
+        command = self._role("judge")
         return registry.find_agent(command, self.clis, "read") if command else None
 
     @property
     def planner(self) -> Agent:
         """The agent that writes a plan: the one given, the plan's planner, its agent,
         or claude."""
-        command = self._role(self.settings.options.planner, "planner")
+        command = self._role("planner")
         return registry.find_agent(command or self.commands()[0], self.clis, "read")
 
     @property
