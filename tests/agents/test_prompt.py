@@ -28,7 +28,6 @@ from _ralph.state.prd import load
 from _ralph.state.records import from_json
 from tests.conftest import Repo, cases, sample, within
 from tests.scripts import MAKES, own
-from tests.state.test_prd import SHAPED, WILD, rows
 
 TEMPLATE = resource("templates/prompt.md")
 
@@ -180,8 +179,7 @@ BARE: dict[str, Any] = {
 
 @pytest.mark.parametrize(("change", "there", "absent"), [
     (lambda b: None, "attempt 1 of 3 | ## Before this attempt | Red before", "judged | Ruled out | answered the question"),
-    (lambda b: b.red_before.clear(), "", "## Before this attempt"),
-    (lambda b: b.failed(), f"attempt 2 of 3 | Its changes are {AGAIN}", "put aside"),
+    (Bench.failed, f"attempt 2 of 3 | Its changes are {AGAIN}", "put aside"),
     (failed_twice, "attempt 3 of 3 | Its changes were put aside | starts clean", AGAIN),
     (lambda b: failed_twice(b, parked="1a2b3c"), "Take another way. What was put aside: `git show 1a2b3c`.\n", ""),
     (conflicts, "attempt 1 of 3 | both must hold | markers stand in these files; resolve every one of them:\n- a.txt\n | "
@@ -193,7 +191,6 @@ BARE: dict[str, Any] = {
     (lambda b: b.failed(**BARE), "judged **failed**", "first failing check | put back | denied | next step: look"),
     (lambda b: b.record("retry", answer="yes"), "A person answered the question that was open: yes", "judged"),
     (lambda b: (b.failed(), b.record("retry", answer="")), "the URL", "judged | answered the question"),
-    (lambda b: b.failed(verdict="limited"), "", "judged"),
     (lambda b: b.paths.rulebook.write_text("# R\n<!-- a\nb -->\n- Use make."), "(AGENTS.md)\n# R | - Use make.", "<!-- | a\nb"),
     (told_by_path, "stand in AGENTS.md. Follow them.", "Use make."),
     (lambda b: b.says(beside=["T7: Sort"]), "Others work at the same time |   - T7: Sort\n", ""),
@@ -233,19 +230,6 @@ def test_what_a_task_may_change_is_no_longer_said_to_be_put_back(
     assert f"{said}: {patterns}" in bench.prompt()
 
 
-@pytest.mark.parametrize(
-    "name",
-    sample([name for name, wanted in rows(WILD) if "passed" in wanted], 2),
-)
-def test_every_task_from_the_wild_has_a_prompt(bench: Bench, name: str) -> None:
-    plan = load(SHAPED / name)
-    for task in plan.tasks:
-        bench.plan, bench.task = plan, task
-        prompt = bench.prompt()
-        assert len(prompt.encode()) < BOUND
-        assert prompt.rstrip().endswith(f"**{task.title}**, with every check green.")
-
-
 # ---------------------------------------------------------------- nothing of a task is rendered
 
 SYNTAX = "{{ 7*7 }} {% for x in y %} {# gone #} {{ task.id }} {% raw %} ${7*7} #{7*7}"
@@ -279,13 +263,16 @@ def test_what_strangers_wrote_is_cleaned(bench: Bench) -> None:
     assert prompt.encode()
 
 
+OPEN = "<!-- a\n" * 100_000
+
+
 @pytest.mark.parametrize(("source", "rules"), [
     ("<!-- a\n\nb -->\nUse make.\n<!-- c -->", "Use make.\n"),
     ("Use make.<!-- a --> a --> b\n", "Use make. a --> b\n"),
-    ("Use make.\n" + "<!-- a\n" * 100_000, "Use make.\n" + "<!-- a\n" * 100_000),
+    (f"Use make.\n{OPEN}", f"Use make.\n{OPEN}"),
     ("<!-- a -->\nNo `<!--` in pages.\nUse make.\n", "No `<!--` in pages.\nUse make.\n"),
-    ("<!-- a\n" * 100_000 + "-->\nUse make.\n", "Use make.\n"),
-], ids=["comments", "an arrow", "nothing closes them", "a rule about them", "one end closes them"])  # fmt: skip
+    (f"{OPEN}-->\nUse make.\n", "Use make.\n"),
+], ids=range(5))  # fmt: skip
 def test_the_rules_are_what_stands_outside_of_comments(
     tmp_path: Path, source: str, rules: str
 ) -> None:
@@ -354,20 +341,18 @@ def test_what_no_prompt_has_is_an_error_at_the_start(tmp_path: Path) -> None:
             compile_prompt(template)
 
 
-@pytest.mark.parametrize(("data", "said"), [
-    (b"", "the rendered prompt is empty"),
-    (b"\xff", "cannot be read: expected a file in UTF-8"),
-    (None, "cannot be read: expected a file in UTF-8"),
-])  # fmt: skip
+@pytest.mark.parametrize("data", [b"", b"\xff", None])
 def test_a_template_that_is_none(
-    bench: Bench, tmp_path: Path, data: bytes | None, said: str
+    bench: Bench, tmp_path: Path, data: bytes | None
 ) -> None:
     template = tmp_path / "PROMPT.md"
+    said = "cannot be read: expected a file in UTF-8"
     if data is not None:
         template.write_bytes(data)
-    with pytest.raises(BadInput, match=said) as refused:
+    if data == b"":
+        said = "the rendered prompt is empty"
+    with pytest.raises(BadInput, match=f"{template}.*{said}"):
         bench.prompt(template)
-    assert str(template) in str(refused.value)
 
 
 @cases(r"""
@@ -379,12 +364,6 @@ feat: {{ task.title | lower }} ({{ iteration }})  feat: do it (7)
 def test_a_commit_message_from_a_template(source: str, wanted: str) -> None:
     values = {"task": {"id": "T-1", "title": "Do it"}, "iteration": 7}
     assert render_message(source, values, "prd.json: commit") == wanted
-
-
-@pytest.mark.parametrize("source", ["{{ nothing }}", "{% if %}", "{{ 1 / 0 }}"])
-def test_a_commit_message_that_cannot_be_rendered_says_where(source: str) -> None:
-    with pytest.raises(BadInput, match=r"^prd\.json: commit, line 1: "):
-        render_message(source, {"task": {"id": "T-1"}}, "prd.json: commit")
 
 
 def test_an_answer_stands_in_the_next_prompt(repo: Repo) -> None:

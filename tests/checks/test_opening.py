@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from _ralph import files
 from _ralph.checks import opening
 from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.loop.loop import Loop
@@ -24,13 +23,6 @@ def loop_of(repo: Repo, **options: Any) -> Loop:
 
 
 # ---------------------------------------------------------------- warnings
-
-
-def test_a_look_writes_nothing(repo: Repo) -> None:
-    repo.plan({"checks": ["true"]})
-    before = sorted(files.walk(repo.path))
-    loop_of(repo)
-    assert sorted(files.walk(repo.path)) == before
 
 
 def unseen(repo: Repo) -> list[str]:

@@ -407,8 +407,8 @@ def kind_of(repo: Repo, kind: str) -> Repo:
     if kind == "sha256":
         made = Repo(repo.outside / "new", git=False)
         made.git("init", "-q", "-b", "main", "--object-format=sha256", "--template=")
-        made.git("config", "user.email", "test@example.invalid")
-        made.git("config", "user.name", "Test")
+        for name, value in {"name": "Test", "email": "test@example.invalid"}.items():
+            made.git("config", f"user.{name}", value)
         made.commit("start")
         return made
     if kind == "a hidden file":
@@ -473,16 +473,14 @@ def test_the_throwaway_git_is_as_if_somebody_had_cloned(project: Repo) -> None:
     assert in_it(place, "git", "fsck", "--full") == ""
 
 
-@pytest.mark.parametrize("url", ["https://example.invalid/x.git", "../outer"])
-def test_origin_is_home_s_and_cannot_be_pushed_to(project: Repo, url: str) -> None:
+def test_origin_is_home_s_and_cannot_be_pushed_to(project: Repo) -> None:
     outer = project.path.parent / "outer"
     project.git("clone", "-q", "--bare", str(project.path), str(outer))
-    project.git("remote", "add", "origin", url)
+    project.git("remote", "add", "origin", "../outer")
     place = checked_out(project)
     asked = in_it(place, "git", "remote", "get-url", "origin").strip()
-    assert asked == (str(outer) if url == "../outer" else url)
-    if url == "../outer":
-        in_it(place, "git", "fetch", "-q", "origin")
+    assert asked == str(outer)
+    in_it(place, "git", "fetch", "-q", "origin")
     pushed = in_it(place, "git", "remote", "get-url", "--push", "origin").strip()
     assert pushed == NO_PUSH
     do(place, "git commit -q --allow-empty -m x; git push -q origin HEAD:main")

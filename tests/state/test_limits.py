@@ -11,7 +11,7 @@ import pytest
 
 from _ralph.errors import BadInput, Exit, Stop
 from _ralph.model import Share, Spent, Task, TaskLimits, Tokens
-from _ralph.state.history import NEVER, History, TaskHistory, Unavailable
+from _ralph.state.history import History, TaskHistory, Unavailable
 from _ralph.state.limits import (
     JITTER,
     Limits,
@@ -172,11 +172,6 @@ def test_when_an_agent_is_back_and_how_long_it_is_waited_for(
         return
     late = wait_for(limits, away, int(vain), NOW) - NOW - float(until)
     assert 0 < late <= JITTER if away.reset else late == 0
-
-
-def test_an_agent_that_answered_or_never_will_is_not_waited_for() -> None:
-    assert back(Limits(), Unavailable(NOW)) == 0
-    assert back(Limits(), Unavailable(NOW, reset=NEVER)) == NEVER
 
 
 # ---------------------------------------------------------------- clocks

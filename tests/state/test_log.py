@@ -198,14 +198,6 @@ def test_a_person_may_edit_what_stands_there(tmp_path: Path) -> None:
     assert timeless(again) == told("start; failed; start iteration=2")
 
 
-def test_a_link_that_a_person_made_stays(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere.txt").write_text("# Notes\n")
-    (tmp_path / "progress.txt").symlink_to("elsewhere.txt")
-    write(a_log(tmp_path), "start; wait")
-    assert os.readlink(tmp_path / "progress.txt") == "elsewhere.txt"
-    assert timeless(Log(tmp_path / "elsewhere.txt", OF_PLAN)) == told("start; wait")
-
-
 @pytest.mark.parametrize("trap", ["fifo", "directory", "device", "loop"])
 def test_what_is_no_file_is_refused(tmp_path: Path, trap: str) -> None:
     lay(trap, tmp_path / "progress.txt", tmp_path / "elsewhere")
