@@ -207,9 +207,7 @@ class Branch:
         if sign:
             with suppress(Late):
                 made = self.git.maybe(*words, "-S", stdin=data, timeout=_SIGNING)
-        commit = (made or self.git(*words, stdin=data)).strip()
-        self.git.trees[commit] = tree
-        return commit
+        return (made or self.git(*words, stdin=data)).strip()
 
     @cached_property
     def signs(self) -> bool:

@@ -94,7 +94,7 @@ class Checkout:
         files.clear(self.beside("start"))
         make_submodules_real(self, tree)
         words = (*WHOLE, "read-tree", "--reset", "-u", tree)
-        if not self._succeeds(*words, timeout=_CHECKOUT):
+        if self.git.maybe(*words, timeout=_CHECKOUT) is None:
             files.clear(self.root)
             new = self.open()
             self.git(*words, timeout=_CHECKOUT)
@@ -107,16 +107,11 @@ class Checkout:
         files and what git ignores; with the flags `-ffdx`, that too."""
         words = [*self.hiding, "clean", "-q", flags]
         words += [f"--exclude={only(name)}" for name in (*self.state, *LEFT_OUT)]
-        self._succeeds(*words, timeout=BULK)
+        if self.git.maybe(*words, timeout=BULK) is None:
+            files.open_up(self.root)
+            self.git.maybe(*words, timeout=BULK)
         for commit, module in self.inner(tree).values():
             module.clean(commit, flags)
-
-    def _succeeds(self, *words: str, timeout: float) -> bool:
-        """Whether a git call succeeds, if not at once, then after `files.open_up`."""
-        if self.git.maybe(*words, timeout=timeout) is not None:
-            return True
-        files.open_up(self.root)
-        return self.git.maybe(*words, timeout=timeout) is not None
 
     def remove(self) -> None:
         """Remove it, and what is noted of it."""

@@ -28,8 +28,8 @@ _HURRY = 5.0
 """Seconds that a call under way has left once ralph must stop."""
 _LOOK = 0.1
 """Seconds after which a call under way asks whether ralph must stop."""
-_REMEMBERED = 8
-"""How many differences of trees are remembered."""
+_REMEMBERED = 16
+"""How many answers about objects are remembered: those never change."""
 _SETTINGS = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -156,11 +156,7 @@ class Git:
     common: Path
     env: dict[str, str] = field(default_factory=dict)
     calls: Calls = field(default_factory=Calls, repr=False, compare=False)
-    trees: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
-    _entries: dict[str, dict[str, str]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
-    _differences: dict[tuple[str, str], Changed] = field(
+    _known: dict[tuple[str, ...], str] = field(
         default_factory=dict, repr=False, compare=False
     )
 
@@ -223,49 +219,37 @@ class Git:
         if process.returncode:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.common))
 
+    def _once(self, *words: str) -> str:
+        """The output of a call about objects, for which git is asked once."""
+        if words not in self._known:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[words] = self(*words, timeout=BULK)
+        return self._known[words]
+
     def tree(self, commit: str) -> str:
-        """The tree of a commit, or of a tree, by its id, for which git is asked once: it
-        never changes."""
-        if commit not in self.trees:
-            self.trees[commit] = self("rev-parse", f"{commit}^{{tree}}").strip()
-        return self.trees[commit]
+        """The tree of a commit, or of a tree, by its id."""
+        return self._once("rev-parse", f"{commit}^{{tree}}").strip()
 
     def difference(self, before: str, after: str) -> Changed:
-        """How two trees or commits differ. git is asked once for each pair."""
-        pair = (self.trees.get(before, before), self.trees.get(after, after))
-        if pair[0] == pair[1]:
+        """How two trees or commits differ."""
+        if before == after:
             return {}
-        if pair not in self._differences:
-            words = (
-                "diff-tree",
-                "-r",
-                "-z",
-                "--no-renames",
-                "--ignore-submodules=none",
-            )
-            listed = self.names(*words, *pair, timeout=BULK)
-            found = {}
-            for about, name in zip(listed[::2], listed[1::2], strict=True):
-                old_mode, mode, old, blob, _ = about.removeprefix(":").split(" ")
-                found[name] = (Entry(old_mode, old), Entry(mode, blob))
-            if len(self._differences) > _REMEMBERED:
-                self._differences.clear()
-            self._differences[pair] = found
-        return self._differences[pair]
+        words = ("diff-tree", "-r", "-z", "--no-renames", "--ignore-submodules=none")
+        listed = names_in(self._once(*words, before, after))
+        found = {}
+        for about, name in zip(listed[::2], listed[1::2], strict=True):
+            old_mode, mode, old, blob, _ = about.removeprefix(":").split(" ")
+            found[name] = (Entry(old_mode, old), Entry(mode, blob))
+        return found
 
     def entries(self, tree: str) -> dict[str, str]:
-        """What a tree or commit holds: mode, kind and id of each file, by name. Of the
-        last two that were asked for it is known."""
-        tree = self.tree(tree)
-        if tree not in self._entries:
-            found = {}
-            for entry in self.names("ls-tree", "-r", "-z", tree, timeout=BULK):
-                about, _, name = entry.partition("\t")
-                found[name] = about
-            if len(self._entries) > 1:
-                self._entries.clear()
-            self._entries[tree] = found
-        return self._entries[tree]
+        """What a tree or commit holds: mode, kind and id of each file, by name."""
+        found = {}
+        for entry in names_in(self._once("ls-tree", "-r", "-z", tree)):
+            about, _, name = entry.partition("\t")
+            found[name] = about
+        return found
 
     def name_of(self, path: Path) -> str:
         """What git calls this file; nothing if it lies elsewhere."""

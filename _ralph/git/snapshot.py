@@ -127,12 +127,8 @@ def work(checkout: Checkout, start: Start, after: str) -> Changed:
     return {name: (base, new) for name, (base, new) in found.items() if base != new}
 
 
-def with_work(git: Git, start: Start, after: str, found: Changed) -> str:
-    """The tree that an attempt began with, and the work that was `found` of what changed
-    until the snapshot `after`: mostly that itself."""
-    changed = git.difference(start.snapshot, after)
-    if start.tree == start.snapshot and found == changed:
-        return after
+def with_work(git: Git, start: Start, found: Changed) -> str:
+    """The tree that an attempt began with, and the work that was `found` there."""
     entries = {name: new for name, (_, new) in found.items()}
     return apply_changes(git, start.tree, entries)
 

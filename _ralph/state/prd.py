@@ -107,13 +107,10 @@ def _plan(data: Any, source: str, path: Path) -> Plan:
     tasks = _with_ids(tasks, path.name)
     _check_dependencies(tasks, path.name)
     top = data if isinstance(data, dict) else {}
-    settings = {}
-    for key in sorted(SETTINGS):
-        value = _get(top, key)
-        if key in ("protect", "keep"):
-            value = list(_patterns(top, key, f"{path.name}: "))
-        if value not in (None, []):
-            settings[key] = value
+    settings = {key: top[key] for key in sorted(SETTINGS & top.keys())}
+    for key in ("protect", "keep"):
+        settings[key] = list(_patterns(top, key, f"{path.name}: "))
+    settings = {key: value for key, value in settings.items() if value}
     project = str(_get(top, "project") or path.resolve().parent.name)
     return Plan(
         path=path,
