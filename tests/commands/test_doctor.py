@@ -174,19 +174,6 @@ def test_a_loop_at_work_is_not_disturbed(repo: Repo) -> None:
     assert process.wait(30) == 0 and repo.passed() == ["T1"]
 
 
-def test_what_a_cut_off_run_left_is_there_for_the_next(repo: Repo) -> None:
-    repo.plan(OWN)
-    agent = repo.agent(f"{WORKS}; (OUT / 'on').touch(); time.sleep(60)")
-    process = repo.start("run", "--agent", agent)
-    repo.wait_for("../on")
-    process.kill()
-    process.wait(5)
-    assert repo.gone_within(10)
-    assert not errors(repo.ralph("doctor", "-v", "--agent", "true"))
-    assert repo.run(repo.agent("sys.exit(1)"))[0] == 0
-    assert repo.verdicts() == ["T1 passed"], "no agent was paid for again"
-
-
 # ---------------------------------------------------------------- what a run would say at its start
 
 

@@ -21,12 +21,8 @@ WORK = "P(f'{task}.txt').write_text('good')"
 
 def plan(repo: Repo, name: str, *checks: str, **top: Any) -> str:
     """Write plans/`name`/prd.json with one task called `name`; the path."""
-    task = {
-        "id": name,
-        "title": f"add {name}",
-        "passes": False,
-        "checks": [f"grep -q good {name}.txt"],
-    }
+    task: dict[str, Any] = {"id": name, "title": f"add {name}", "passes": False}
+    task["checks"] = [f"grep -q good {name}.txt"]
     tasks = {"project": name, "checks": list(checks), **top, "userStories": [task]}
     repo.write(f"plans/{name}/prd.json", json.dumps(tasks, indent=2) + "\n")
     return f"plans/{name}/prd.json"
@@ -87,10 +83,8 @@ def test_two_plans_land_in_turn_and_again_is_done(two: Repo) -> None:
         assert two.read(f"{name}.txt") == "good"
         assert '"event": "land"' in two.read(f"plans/{name}/progress.txt")
     assert not (two.outside / "hooked").exists()
-    assert (tip(two, "HEAD^1"), tip(two, "HEAD^2")) == (
-        tip(two, "ralph/x"),
-        tip(two, "ralph/y"),
-    )
+    assert tip(two, "HEAD^1") == tip(two, "ralph/x")
+    assert tip(two, "HEAD^2") == tip(two, "ralph/y")
     subjects = two.git("log", "--first-parent", "--format=%s").splitlines()
     assert subjects == ["Merge branch 'ralph/y'", "x: add x", "start"]
     assert "BEGIN PGP SIGNATURE" in two.git("cat-file", "commit", "main")
@@ -209,40 +203,22 @@ def test_a_plan_with_a_loop_at_work_is_left_alone(two: Repo) -> None:
 # ---------------------------------------------------------------- somebody else, and kills
 
 
-def moved_meanwhile(repo: Repo, first: str = "") -> None:
+def test_a_branch_that_a_person_moves_meanwhile_is_left_where_it_is(
+    repo: Repo,
+) -> None:
     """In the first check of `ralph land` a person commits on main."""
     out, git = repo.outside, f"git -C {repo.path}"
     commit = f"touch {out}/moved; {git} commit -q --allow-empty -m mine"
     once = f"test -e {out}/moved || {{ {repo.program('../person', commit)}; }}"
-    night(
-        repo, "x", f"test -e {out}/landing || exit 0; echo x >> {out}/checked; {once}"
-    )
+    check = f"test -e {out}/landing || exit 0; echo x >> {out}/checked; {once}"
+    night(repo, "x", check)
     repo.write("../landing", "")
-    code, said = land(repo, "x", first=first)
+    code, said = land(repo, "x")
     assert code == 4 and "main moved meanwhile; call `ralph land` again" in said
     assert land(repo, "x")[0] == 0
     assert len(repo.read("../checked").split()) == 2
     subjects = repo.git("log", "--first-parent", "--format=%s").splitlines()
     assert subjects == ["Merge branch 'ralph/x'", "mine", "start"]
-
-
-def test_a_branch_that_a_person_moves_meanwhile_is_left_where_it_is(
-    repo: Repo,
-) -> None:
-    moved_meanwhile(repo)
-
-
-def test_an_interrupt_leaves_all_as_it_was(repo: Repo) -> None:
-    slow = f"test ! -e {repo.outside}/slow || {{ touch {repo.outside}/on; sleep 60; }}"
-    night(repo, "x", slow)
-    repo.write("../slow", "")
-    before = tip(repo), repo.git("status", "--porcelain")
-    process = repo.start("land", "--prd", "plans/x/prd.json")
-    repo.wait_for("../on")
-    process.send_signal(signal.SIGINT)
-    assert process.wait(15) == 130
-    assert (tip(repo), repo.git("status", "--porcelain")) == before
-    assert repo.gone_within(0.5), repo.alive()
 
 
 def test_a_kill_at_any_call_leaves_the_old_state_or_the_new(
@@ -279,26 +255,6 @@ def test_a_kill_at_any_call_leaves_the_old_state_or_the_new(
 
 
 # ---------------------------------------------------------------- mutants
-
-
-def unchecked(repo: Repo, first: str) -> None:
-    for name in ("x", "y"):
-        night(repo, name, "test $(ls *.txt | wc -l) -le 2")
-    assert [land(repo, name, first=first)[0] for name in ("x", "y")] == [0, 4]
-
-
-MUTANTS: dict[str, tuple[str, Callable[[Repo, str], object]]] = {
-    "lands unchecked": ("land._require_green = lambda *_: None", unchecked),
-    "checks the branch and not the merge": ("land._require_green = lambda loop, name, commit, tip, real=land._require_green: real(loop, name, name, tip)", unchecked),
-    "lands what was green elsewhere": ("land._fast_forward = lambda onto, commit, tip: onto.git('reset', '-q', '--hard', commit)", moved_meanwhile),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_landing_without_a_safeguard_is_caught(repo: Repo, mutant: str) -> None:
-    sabotage, caught = MUTANTS[mutant]
-    with pytest.raises(AssertionError):
-        caught(repo, f"from _ralph.commands import land\n{sabotage}")
 
 
 @pytest.mark.parametrize(

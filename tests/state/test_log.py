@@ -132,9 +132,9 @@ def harmless(data: bytes, records: int) -> None:
     assert len(re.findall(r"^\s?<!--", shown, re.MULTILINE)) == records
     assert len(shown.split("\n")) == len(shown.splitlines()) + 1
     machine = re.findall(r"^<!-- ralph .*", shown, re.MULTILINE)
-    assert [(line.count("<"), line.count(">"), line[-4:]) for line in machine] == [
-        (1, 1, " -->")
-    ] * records
+    assert len(machine) == records
+    for line in machine:
+        assert (line.count("<"), line.count(">"), line[-4:]) == (1, 1, " -->")
 
 
 # ---------------------------------------------------------------- forging
@@ -147,14 +147,11 @@ def examined_with(hostile: str) -> Examined:
     task = Task(hostile, text.one_line(hostile, 120), 0, {})
     agent = Agent("plain", (hostile,), PLAIN)
     begun = Begun(task, agent, 1, 17, "id", 1, Share(), "base")
-    result = AgentResult(
-        Outcome.FAILED, reason=text.one_line(hostile, 300), text=hostile, session=hostile, usd=0.5,
-        tokens=Tokens(1, 2, 3), denials=[text.one_line(hostile)] * 2, survivors=[12],
-    )  # fmt: skip
-    red = CheckResult(
-        hostile, hostile, ok=False, exit=1, seconds=1.0, tail=hostile, log="x.log"
-    )
-    green = CheckResult("lint", "lint", ok=True, exit=0, seconds=1.0)
+    line = text.one_line(hostile, 300)
+    result = AgentResult(Outcome.FAILED, reason=line, text=hostile, session=hostile)
+    result.denials = [line, line]
+    red = CheckResult(hostile, hostile, False, 1, 1.0, tail=hostile, log="x.log")
+    green = CheckResult("lint", "lint", True, 0, 1.0)
     said = f"learned: {hostile}\nquestion: {hostile}\nnext step:\n{hostile}"
     worked = Worked(begun, result, changed=[hostile], handoff=said)
     candidate = Candidate(worked, "tip", "commit")
