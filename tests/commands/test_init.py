@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -79,37 +80,46 @@ def found(project: Project) -> tuple[str, list[str], list[str]]:
     return run, names, commands
 
 
-# A project, its setup, and its checks.
-PROJECTS: dict[str, tuple[Files, str, str]] = {
-    "nothing": ("README.md", "", ""),
-    "tests alone": ("tests/test_a.py", f"{VENV} pytest", PYTEST),
-    "unittest": ({"test_a.py": UNIT}, "", "python3 -m unittest discover"),
-    "a package": ({"pyproject.toml": PROJECT, "tests/test_a.py": ""}, f"{VENV} -e . pytest", PYTEST),
-    "setup.py": ({"setup.py": "setup()", "test_a.py": ""}, f"{VENV} -e . pytest", PYTEST),
-    "an extra": ({"pyproject.toml": f"{PROJECT}optional-dependencies.tests = []\noptional-dependencies.docs = []\n", "test_a.py": ""}, f"{VENV} -e '.[tests]' pytest", PYTEST),
-    "a pyproject that is broken": ({"pyproject.toml": "[tool.pytest"}, f"{VENV} pytest", PYTEST),
-    "uv": (UV | {"pyproject.toml": f'{PROJECT}{EXTRA}dev = ["x"]\n{GROUP}docs = ["x"]\ntest = ["pytest"]\n'}, "uv sync --locked --group test --extra dev", "uv run python -m pytest -q"),
-    "poetry": ({"pyproject.toml": "[tool.poetry.group.dev.dependencies]\npytest = '*'", "poetry.lock": ""}, "poetry install --with dev", "poetry run python -m pytest -q"),
-    "django": ({"manage.py": "", "requirements.txt": "django\n"}, f"{VENV} -r requirements.txt", ".venv/bin/python manage.py test"),
-    "a Makefile with check alone": ({"Makefile": "check: build\n\t./run\n"}, "", "make check"),
-    "pre-commit": (".pre-commit-config.yaml go.mod", "", "pre-commit run --all-files; go test ./..."),
-    "npm": (scripts(build="vite build", typecheck="tsc --noEmit", lint="eslint .", test="vitest run"), "npm ci", "npm run typecheck; npm run lint; npm test"),
-    "npm, what CI runs": (scripts(typecheck="tsc", lint="eslint .", test="vitest run") | {CI: "strategy: [lint]\nrun: npm run type-check\n"}, "npm ci", "npm run lint; npm test"),
-    "npm, several programs": (scripts(test="cd a && vitest run", lint="eslint . && tsc"), "npm ci", "npx eslint .; npx tsc; npm test"),
-    "npm, a script of scripts": (scripts(test="npm run lint && vitest run", lint="eslint . && node x.js"), "npm ci", "npx eslint .; node x.js; npx vitest run"),
-    "pnpm": ({"package.json": package(), "pnpm-lock.yaml": ""}, "pnpm install --frozen-lockfile", "pnpm test"),
-    "pnpm, no lock": ({"package.json": package(packageManager="pnpm@9.1.0")}, "", ""),
-    "yarn": ({"package.json": package(), "yarn.lock": "__metadata:\n  version: 8\n"}, "yarn install --immutable", "yarn run test"),
-    "rust and a Makefile": ({"Cargo.toml": "[package]", "Makefile": "test:\n\tcargo test\nlint:\n\tcargo clippy\n"}, "", "cargo test; make lint"),
-    "two languages": ({"requirements.txt": "pytest\n", "requirements-dev.txt": "", "tests/test_a.py": "", "package.json": package(), **NPM, "go.mod": ""}, f"{VENV} -r requirements-dev.txt -r requirements.txt pytest && npm ci", f"{PYTEST}; npm test; go test ./..."),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", PROJECTS)
-def test_setup_and_checks_of_a_project(tmp_path: Path, only: Path, name: str) -> None:
-    files, setup, checks = PROJECTS[name]
+# A project (names, or names with what is in them; `scripts` and package `manager` of
+# a package.json with dependencies), its setup, and its checks. $VENV and $PYTEST stand for what is above.
+@cases("""
+    project                                                                                  setup                                          checks
+    README.md                                                                                -                                              -
+    tests/test_a.py                                                                          $VENV pytest                                   $PYTEST
+    {"test_a.py": "import unittest"}                                                         -                                              python3 -m unittest discover
+    {"pyproject.toml": "[build-system]\\n[project]\\nname = 'x'", "tests/test_a.py": ""}     $VENV -e . pytest                              $PYTEST
+    {"setup.py": "setup()", "test_a.py": ""}                                                 $VENV -e . pytest                              $PYTEST
+    {"pyproject.toml": "[project]\\noptional-dependencies.tests = []\\noptional-dependencies.docs = []", "test_a.py": ""}  $VENV -e '.[tests]' pytest  $PYTEST
+    {"pyproject.toml": "[tool.pytest"}                                                       $VENV pytest                                   $PYTEST
+    {"uv.lock": "version = 1", "pyproject.toml": "[project.optional-dependencies]\\ndev = ['x']\\n[dependency-groups]\\ndocs = ['x']\\ntest = ['pytest']"}  uv sync --locked --group test --extra dev  uv run python -m pytest -q
+    {"pyproject.toml": "[tool.poetry.group.dev.dependencies]\\npytest = '*'", "poetry.lock": ""}  poetry install --with dev                poetry run python -m pytest -q
+    {"manage.py": "", "requirements.txt": "django"}                                          $VENV -r requirements.txt                      .venv/bin/python manage.py test
+    {"Makefile": "check: build\\n\t./run\\n"}                                                -                                              make check
+    .pre-commit-config.yaml go.mod                                                           -                                              pre-commit run --all-files; go test ./...
+    {"scripts": {"build": "vite build", "typecheck": "tsc --noEmit", "lint": "eslint .", "test": "vitest run"}}  npm ci                      npm run typecheck; npm run lint; npm test
+    {"scripts": {"typecheck": "tsc", "lint": "eslint .", "test": "vitest run"}, ".gitlab-ci.yml": "strategy: [lint]\\nrun: npm run type-check"}  npm ci  npm run lint; npm test
+    {"scripts": {"test": "cd a && vitest run", "lint": "eslint . && tsc"}}                   npm ci                                         npx eslint .; npx tsc; npm test
+    {"scripts": {"test": "npm run lint && vitest run", "lint": "eslint . && node x.js"}}     npm ci                                         npx eslint .; node x.js; npx vitest run
+    {"scripts": {"test": "vitest run"}, "pnpm-lock.yaml": ""}                                pnpm install --frozen-lockfile                 pnpm test
+    {"scripts": {"test": "vitest run"}, "manager": "pnpm@9.1.0"}                                     -                                              -
+    {"scripts": {"test": "vitest run"}, "yarn.lock": "__metadata:\\n version: 8"}            yarn install --immutable                       yarn run test
+    {"Cargo.toml": "[package]", "Makefile": "test:\\n\tcargo test\\nlint:\\n\tcargo clippy\\n"}  -                                     cargo test; make lint
+    {"requirements.txt": "pytest", "requirements-dev.txt": "", "tests/test_a.py": "", "scripts": {"test": "vitest run"}, "go.mod": ""}  $VENV -r requirements-dev.txt -r requirements.txt pytest && npm ci  $PYTEST; npm test; go test ./...
+""")
+def test_setup_and_checks_of_a_project(
+    tmp_path: Path, only: Path, project: str, setup: str, checks: str
+) -> None:
+    files: Any = project
+    if project.startswith("{"):
+        files = json.loads(project, strict=False)
+        manager = files.pop("manager", "")
+        named = files.pop("scripts", None)
+        if named:
+            files["package.json"] = package(scripts=named, packageManager=manager)
+            files |= {} if "lock" in project or manager else NPM
     run, names, _ = found(Project(lay(tmp_path / "repo", files)))
-    assert (run, "; ".join(names)) == (setup, checks)
+    wanted = f"{setup}|{checks}".replace("$VENV", VENV).replace("$PYTEST", PYTEST)
+    assert f"{run}|{'; '.join(names)}" == wanted
 
 
 def test_what_is_not_installed_is_named(tmp_path: Path, only: Path) -> None:
