@@ -88,19 +88,19 @@ def test_what_a_run_says_in_its_first_lines(repo: Repo) -> None:
 
 
 @cases("""
-task              top                                                   option  agents
-{}                {}                                                    -       claude
-{}                {"agent": ["a", "b"]}                                 -       a b
-{"agent": "c", "passes": true}  {"agent": "a"}                          -       a
-{"agent": "c"}    {}                                                    x       x
-{}                {"agent": "a", "fallback": "b", "judge": "claude"}    -       a b claude
+tasks                                  top                                                 option  agents
+[{}]                                   {}                                                  -       claude
+[{}]                                   {"agent": ["a", "b"]}                               -       a b
+[{"agent": "c", "passes": true}, {}]   {"agent": "a"}                                      -       a
+[{"agent": "c"}]                       {}                                                  x       x
+[{}]                                   {"agent": "a", "fallback": "b", "judge": "claude"}  -       a b claude
 """)
 def test_the_agents_that_a_run_needs(
-    repo: Repo, task: str, top: str, option: str, agents: str
+    repo: Repo, tasks: str, top: str, option: str, agents: str
 ) -> None:
-    repo.plan(json.loads(task), {}, checks=["true"], **json.loads(top))
+    repo.plan(*json.loads(tasks), checks=["true"], **json.loads(top))
     found = loop_of(repo, agent=(option,) if option else ()).agents.needed
-    assert {agent.command for agent in found} - {"c"} == {*agents.split()}
+    assert [agent.command for agent in found] == agents.split()
 
 
 @cases("""

@@ -145,19 +145,6 @@ def test_a_name_that_cannot_be_a_branch_here_is_refused(repo: Repo) -> None:
 # ---------------------------------------------------------------- land
 
 
-def test_work_lands_where_no_one_looks_and_again_is_harmless(repo: Repo) -> None:
-    branch, tip = opened(repo)
-    work = work_on(repo, tip)
-    for _ in range(2):
-        branch.land(work, tip, "T1: title")
-        assert (branch.tip(), head(repo)) == (work, tip)
-    said = repo.git("reflog", "-1", "--format=%gs", "ralph/p").strip()
-    assert said == "ralph: T1: title"
-    branch.land(work_on(repo, work, "more"), work, "x")
-    branch.land(work, tip, "x")  # it is in there
-    assert branch.tip() != work and not (repo.path / "work.txt").exists()
-
-
 def test_a_lock_of_somebody_s_git_is_waited_for(
     repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:

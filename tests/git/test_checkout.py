@@ -156,27 +156,12 @@ def test_a_reset_keeps_what_setup_made_whatever_its_name(
 
 # ---------------------------------------------------------------- work
 
-# What is done, how the tree differs from the commit's, and a word of what is said.
-Wanted = dict[str, tuple[str, str] | None]
-NEW: Wanted = {"a.txt": (FILE, "new\n")}
-IN: Wanted = {"sub/inner.txt": (FILE, "inner\n")}
-WORK: dict[str, tuple[str, Wanted, str]] = {
-    "edited, same size, times set back": (SAME_SIZE, {"a.txt": (FILE, "b\n")}, ""),
-    "a program": ("chmod +x a.txt", {"a.txt": (PROGRAM, "a\n")}, ""),
-    "a link": ("ln -s a.txt out", {"out": (LINK, "a.txt")}, ""),
-    "a file for a folder": ("rm -r src; echo new > src", {"src": (FILE, "new\n"), "src/deep/er/x.txt": None, "src/main.py": None}, ""),
-    "a strange name": ("echo new > '-x :(top)*\n\"é'", {"-x :(top)*\n\"é": (FILE, "new\n")}, ""),
-    "ignored no more": ("echo build/ > .gitignore; echo new > x.log", {".gitignore": (FILE, "build/\n"), "x.log": (FILE, "new\n")}, ""),
-    "a FIFO": ("mkfifo src/fifo", {}, "git cannot add src/fifo; it was removed"),
-    "a repository inside": (NESTED.format("sub"), IN, "sub was a git repository of its own; its files are part of the work"),
-    "a repository in an ignored folder": (f"mkdir build; {NESTED.format('build/sub')}", {}, ""),
-    "a closed folder": ("mkdir n; echo new > n/x; chmod 0 n", {"n/x": (FILE, "new\n")}, ""),
-    "hidden from the index": (HIDDEN, NEW, ""),
-    "hidden by its own exclude rules": ("echo '*' > .git/info/exclude; echo new > a.txt", NEW, ""),
-    "a filter of its own": (FILTER, NEW, ""),
-    "stashed": ("echo new > a.txt; git stash -q", {}, ""),
-    "objects pruned": ("echo new > a.txt; git add -A; rm -rf .git/objects", NEW, ""),
-}  # fmt: skip
+
+def shown(entry: tuple[str, str] | None) -> str:
+    """An entry of a tree as the table has it."""
+    mode, content = entry or ("", "")
+    sign = {LINK: "->", PROGRAM: "*"}.get(mode, "")
+    return sign + content.removesuffix("\n")
 
 
 def begun(repo: Repo, place: Checkout) -> Start:
@@ -188,18 +173,41 @@ def begun(repo: Repo, place: Checkout) -> Start:
     return Start("x", tree, snapshot(place, tree)[0])
 
 
-@pytest.mark.parametrize("name", WORK)
+# What is done, how the tree differs from the commit's (`name: content`; `->` a link, `*`
+# a program, nothing where it is gone), and a word of what is said.
+@cases(r"""
+deed                                                  wanted                          word
+SAME_SIZE                                             a.txt: b
+chmod +x a.txt                                        a.txt: *a
+ln -s a.txt out                                       out: ->a.txt
+rm -r src; echo new > src                             src: new; src/deep/er/x.txt: ; src/main.py:
+echo new > '-x :(top)*\n"é'                           -x :(top)*\n"é: new
+echo build/ > .gitignore; echo new > x.log            .gitignore: build/; x.log: new
+mkfifo src/fifo                                       -                               git cannot add src/fifo; it was removed
+NESTED                                                sub/inner.txt: inner            sub was a git repository of its own; its files are part of the work
+mkdir build; cd build; NESTED
+mkdir n; echo new > n/x; chmod 0 n                    n/x: new
+HIDDEN                                                a.txt: new
+echo '*' > .git/info/exclude; echo new > a.txt        a.txt: new
+FILTER                                                a.txt: new
+echo new > a.txt; git stash -q
+echo new > a.txt; git add -A; rm -rf .git/objects     a.txt: new
+""")
 def test_a_snapshot_is_what_stands_there_and_git_does_not_ignore(
-    project: Repo, name: str
+    project: Repo, deed: str, wanted: str, word: str
 ) -> None:
-    script, wanted, word = WORK[name]
+    known = {"SAME_SIZE": SAME_SIZE, "HIDDEN": HIDDEN, "FILTER": FILTER}
+    known["NESTED"] = NESTED.format("sub")
+    for name, script in known.items():
+        deed = deed.replace(name, script)
     before = seen(project)
     place = place_of(project)
     start = begun(project, place)
-    do(place, script)
+    do(place, deed)
     tree, said = taken(place, start)
     there = listing(project, tree)
-    assert {name: there.get(name) for name in changed(project, tree)} == wanted
+    found = [f"{name}: {shown(there.get(name))}" for name in changed(project, tree)]
+    assert "; ".join(found).strip() == wanted
     assert len(said) == bool(word) and word in "".join(said)
     assert seen(project) == before
 

@@ -14,8 +14,6 @@ import pytest
 from _ralph.git.checkout import Checkout, hide
 from _ralph.git.notes import Start
 from _ralph.git.snapshot import snapshot
-from _ralph.git.throwaway import copy_state
-from _ralph.model import HANDOFF
 from tests.conftest import Repo
 from tests.git.support import changed, head, place_of, places_of, taken, tree_of, write
 
@@ -90,17 +88,3 @@ def test_a_file_that_is_renamed_in_case_alone_is_not_lost(repo: Repo) -> None:
     (place.root / "a.txt").rename(place.root / "A.txt")
     tree, _ = taken(place, start)
     assert repo.git("ls-tree", "--name-only", tree) == "A.txt\n"
-
-
-def test_a_person_may_let_git_ignore_the_plan(repo: Repo) -> None:
-    repo.write(".gitignore", "prd.json\n*.md\n")
-    repo.commit("ignored")
-    repo.write("prd.json", "{}\n")
-    place = place_of(repo, "prd.json", "progress.txt")
-    place.reset(tree_of(repo))
-    copy_state(place)
-    write(place, HANDOFF, "status: done\n")
-    assert snapshot(place, tree_of(repo)) == (tree_of(repo), [])
-    write(place, "new.txt", "new\n")
-    made, said = snapshot(place, tree_of(repo))
-    assert (changed(repo, made), said) == (["new.txt"], [])
