@@ -180,8 +180,6 @@ def test_flaky():
     code, _, printed = repo.run(repo.agent('P("notes.txt").write_text("hm")'))
     assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
     assert last(repo)["flaky"] == ["price > test_flaky"]
-    before = "tests before the work: 3 passed, 2 failed: price > test_old, price > "
-    assert before in repo.read("progress.txt")
 
 
 def test_names_with_times_in_them_block_nobody(repo: Repo) -> None:
