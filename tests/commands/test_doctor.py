@@ -313,6 +313,15 @@ def test_an_example_plan_is_looked_at_as_it_stands(repo: Repo) -> None:
     assert "git ignores .env, so no checkout has them" in said
 
 
+def test_the_line_for_cron_starts_the_night(repo: Repo) -> None:
+    repo.plan(OWN)
+    *_, line, _ = repo.ralph("doctor", "--agent", repo.agent(WORKS)).stdout.splitlines()
+    command = line.removeprefix("30 22 * * 1-5 ").replace(r"\%", "%")
+    env = {"HOME": str(repo.outside)}
+    done = subprocess.run(["sh", "-c", command], env=env, cwd="/")
+    assert (done.returncode, repo.passed()) == (0, ["T1"])
+
+
 def test_it_fits_on_a_screen_trouble_first(repo: Repo) -> None:
     own = [f"test -f T{n}.txt" for n in range(40)]
     repo.plan({"checks": own}, limits={"jobs": 2}, checks=["true", "false"])
