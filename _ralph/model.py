@@ -369,29 +369,6 @@ class Conflict:
     own: str = ""  # the commit of the task's own version
 
 
-@dataclass(kw_only=True)
-class Work:
-    """What an attempt and its record have in common."""
-
-    base: str = ""  # the commit that it began at
-    left: str = ""  # the tree of what its agent left
-    tip: str = ""  # the branch's tip that the candidate is made on
-    commit: str = ""  # the candidate, and what lands
-    reason: str = ""
-    weak: bool = False
-    denied: bool = False
-    blocked: str = ""  # why the task needs a person
-    parked: str = ""  # the ref of work that did not pass
-    flaky: list[str] = field(
-        default_factory=list
-    )  # checks that were red and green on the same files
-    tests: list[str] = field(default_factory=list)  # those that it changed
-    restored: list[str] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-    handoff: dict[str, str] = field(default_factory=dict)
-    conflict: Conflict = field(default_factory=Conflict)  # what it began with
-
-
 HANDOFF = ".ralph-handoff.md"
 """The file at the top of a workspace in which an agent writes what the next one should
 know. It is not below `.git`, where some agents' own sandboxes let nobody write."""

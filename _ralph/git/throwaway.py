@@ -73,8 +73,6 @@ def _config(home: Git) -> str:
     if identity:
         kept["user.name"], kept["user.email"] = identity.groups()
     if origin:
-        if os.path.exists(home.root / origin):  # a path, which can be relative
-            origin = os.path.realpath(home.root / origin)
         kept["remote.origin.url"] = origin
         kept["remote.origin.pushurl"] = NO_PUSH
         kept["remote.origin.fetch"] = "+refs/heads/*:refs/remotes/origin/*"

@@ -223,7 +223,6 @@ def record_of(
         uncounted=worked.by_person and decision.verdict is Verdict.INTERRUPTED,
     )
     if examined.passed:
-        record.tip = examined.candidate.tip
         record.commit = examined.commit
     else:
         record.left = worked.left

@@ -90,7 +90,6 @@ def note_passed(loop: Loop, begun: Begun, commit: str) -> None:
     record = replace(
         begun.ended(Verdict.PASSED, "already on the branch; marked as passed"),
         **vars(spent_on([noted_end(loop, begun)])),
-        tip=loop.branch.commit_at(f"{commit}^"),
         commit=commit,
         base=begun.base,
         checks={check.command: True for check in task.checks},

@@ -120,15 +120,8 @@ def places_folder() -> Path:
     named = os.environ.get("RALPH_PLACES")
     if named:
         return Path(named).expanduser().absolute()
-    try:
-        home = Path(
-            os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        )
-    except RuntimeError:  # no HOME, and a user that the system does not know
-        raise BadInput(
-            "there is no home folder for ralph's own files; set HOME or XDG_STATE_HOME"
-        ) from None
-    return home.absolute() / "ralph"
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home).absolute() / "ralph"
 
 
 def running(paths: Paths) -> Holder | None:

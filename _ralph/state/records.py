@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from _ralph import codec
 from _ralph.errors import BadInput, Stop
-from _ralph.model import NO_LIMIT, Json, Judgement, Spent, Verdict, Work, task_key
+from _ralph.model import NO_LIMIT, Conflict, Json, Judgement, Spent, Verdict, task_key
 
 VERSION = 2
 KINDS: dict[str, type[Record]] = {}
@@ -84,7 +84,7 @@ class Failure:
 
 
 @dataclass(kw_only=True)
-class AttemptEnded(Spent, Work, OfTask, event="verdict"):
+class AttemptEnded(Spent, OfTask, event="verdict"):
     """The verdict on an attempt. A pass has landed; only a pass has a `commit`, only
     the others have what is `left`."""
 
@@ -105,6 +105,22 @@ class AttemptEnded(Spent, Work, OfTask, event="verdict"):
     uncounted: bool = False  # no agent had started, or a person stopped it
     beside: list[str] = field(default_factory=list)  # checks that are red beside a pass
     not_run: list[str] = field(default_factory=list)  # lines: tests that guard no more
+    base: str = ""  # the commit that it began at
+    left: str = ""  # the tree of what its agent left
+    commit: str = ""  # the candidate, and what lands
+    reason: str = ""
+    weak: bool = False
+    denied: bool = False
+    blocked: str = ""  # why the task needs a person
+    parked: str = ""  # the ref of work that did not pass
+    flaky: list[str] = field(
+        default_factory=list
+    )  # checks that were red and green on the same files
+    tests: list[str] = field(default_factory=list)  # those that it changed
+    restored: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    handoff: dict[str, str] = field(default_factory=dict)
+    conflict: Conflict = field(default_factory=Conflict)  # what it began with
 
 
 @dataclass(kw_only=True)

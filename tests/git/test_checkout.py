@@ -484,7 +484,7 @@ def test_the_throwaway_git_is_as_if_somebody_had_cloned(project: Repo) -> None:
 def test_origin_is_home_s_and_cannot_be_pushed_to(project: Repo) -> None:
     outer = project.path.parent / "outer"
     project.git("clone", "-q", "--bare", str(project.path), str(outer))
-    project.git("remote", "add", "origin", "../outer")
+    project.git("remote", "add", "origin", str(outer))
     place = checked_out(project)
     asked = in_it(place, "git", "remote", "get-url", "origin").strip()
     assert asked == str(outer)
