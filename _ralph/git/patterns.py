@@ -33,8 +33,12 @@ def folded(name: str) -> str:
 
 def matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
     """Whether a name lies under one of `patterns`, for names that come one by one."""
+    import warnings
+
     from pathspec import GitIgnoreSpec  # 65 ms, and `ralph status` does not need it
 
+    # Of Python's, about what [[ may mean some time
+    warnings.simplefilter("ignore", FutureWarning)
     try:
         return GitIgnoreSpec.from_lines(patterns).match_file
     except re.error as error:

@@ -140,7 +140,9 @@ def lines(status: Status, color: bool = False) -> list[str]:
         columns = f"{word}  {facts.id:{id_width}}  "
         if spent_width:
             columns += f"{facts.spent:>{spent_width}}  "
-        title = f"({remark}) {facts.title}" if remark else facts.title
+        title = facts.task.title
+        if remark:
+            title = f"({remark}) {title}"
         printed.append(columns + text.one_line(title, 80))
         printed += [f"{'':9}{text.one_line(line, 300)}" for line in below]
     # `shop: 55 of 100 passed, 2 failed, 43 waiting; 60 iterations, $20.30`

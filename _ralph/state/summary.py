@@ -34,30 +34,20 @@ class TaskFacts(NamedTuple):
         return text.one_line(self.task.id)
 
     @property
-    def title(self) -> str:
-        return text.one_line(self.task.title)
-
-    @property
-    def weak(self) -> bool:
-        return self.task.passed and self.known.passed.weak
-
-    @property
     def spent(self) -> str:
         """What its attempts took; empty before the first."""
         return spent(self.known) if self.known.tried else ""
 
     def as_object(self) -> Json:
         """The task as `--json` prints it."""
-        changed_tests = self.known.passed.tests
-        if not self.task.passed:
-            changed_tests = []
+        passed = self.known.passed if self.task.passed else None
         return {
             "id": self.task.id,
             "title": self.task.title,
             "state": self.state,
-            "weak": self.weak,
+            "weak": bool(passed and passed.weak),
             "flaky": self.known.newest.flaky,
-            "changed_tests": changed_tests,
+            "changed_tests": passed.tests if passed else [],
             "attempts": self.known.tried,
             "failures": self.known.attempts,
             **_took(self.known, self.known.seconds),
