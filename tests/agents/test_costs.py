@@ -213,20 +213,25 @@ def wrong(
     code: int, verdicts: list[dict[str, Any]], counted: float, wanted: int
 ) -> set[str]:
     """What is wrong with the books of a night that had a dollar."""
-    spent = [verdict.get("usd", 0.0) for verdict in verdicts]
-    cut = [verdict["verdict"] in ("interrupted", "timed-out") for verdict in verdicts]
-    found = {
-        "its end": code != wanted,
-        "below what it was": sum(spent) < counted - 1e-9,
-        "twice what it was": sum(spent) > 2 * counted,
-        "ended before": sum(spent) < 1 or sum(spent[:-1]) >= 1,
-        "not marked": cut != [verdict.get("at_least", False) for verdict in verdicts],
-        "below the dearest": any(
-            spent[i] < max(spent[:i], default=0) for i, one in enumerate(cut) if one
-        ),
-        "not cut off": sum(cut) < 3,
-    }
-    return {what for what, is_so in found.items() if is_so}
+    found, dearest, total, cut_off = set(), 0.0, 0.0, 0
+    if code != wanted:
+        found.add("its end")
+    for verdict in verdicts:
+        if total >= 1:
+            found.add("it went on")
+        usd = verdict.get("usd", 0.0)
+        cut = verdict["verdict"] in ("interrupted", "timed-out")
+        cut_off += cut
+        if cut and usd < dearest:
+            found.add("below the dearest")
+        if verdict.get("at_least", False) is not cut:
+            found.add("not marked")
+        dearest, total = max(dearest, usd), total + usd
+    if total < 1 or cut_off < 3:
+        found.add("ended before")
+    if not counted - 1e-9 <= total <= 2 * counted:
+        found.add("not what it was")
+    return found
 
 
 NIGHTS: list[Any] = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import venv
 from typing import Any
 
 import pytest
@@ -32,14 +31,6 @@ def prompts(repo: Repo) -> list[str]:
     return [path.read_text() for path in sorted(repo.outside.glob("ran-*"))]
 
 
-def share_python(repo: Repo) -> str:
-    """A Python elsewhere that all places share, into which setup installs."""
-    venv.create(repo.outside / "conda", symlinks=True)
-    (site,) = (repo.outside / "conda").glob("lib/python*/site-packages")
-    repo.env["PATH"] = f"{repo.outside}/conda/bin:{repo.env['PATH']}"
-    return f"pwd > {site}/shop.pth"
-
-
 RED = {
     # the cause, and not the hints after it
     "failed": (
@@ -51,14 +42,13 @@ RED = {
         "test -z \"$PIP_REQUIRE_VIRTUALENV\" || { echo 'ERROR: Could not find an activated virtualenv'; exit 3; }",
         "python3 -m venv .venv && .venv/bin/pip install",
     ),
-    "shared": ("", "Let `setup` make a Python of its own in each checkout"),
 }
 
 
 @pytest.mark.parametrize("why", RED)
 def test_red_at_the_start_no_agent_is_paid(repo: Repo, why: str) -> None:
     script, said = RED[why]
-    plan(repo, str(repo.program("../setup", script or share_python(repo))))
+    plan(repo, str(repo.program("../setup", script)))
     code, summary, printed = repo.run(repo.agent(MAKES))
     assert (code, prompts(repo)) == (2, []), printed
     assert said in summary["reason"]

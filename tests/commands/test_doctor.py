@@ -85,12 +85,6 @@ def test_without_a_repository_or_a_plan_there_is_nothing_to_look_at(
     assert said in done.stderr and "Traceback" not in done.stderr
 
 
-def test_without_git_it_says_so(repo: Repo) -> None:
-    repo.plan(OWN)
-    done = repo.ralph("doctor", "-v", "--agent", "true", PATH=str(repo.outside))
-    assert done.returncode == 2 and "git is not installed" in done.stderr
-
-
 def test_a_check_that_was_begun_ends_with_doctor(repo: Repo) -> None:
     begun = f"touch {repo.outside}/begun; (setsid sleep 600 &); sleep 600"
     repo.plan({"checks": [begun]})

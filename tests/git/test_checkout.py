@@ -301,38 +301,38 @@ def test_changes_name_the_files(repo: Repo) -> None:
 
 # ---------------------------------------------------------------- protected files
 
-# protect, allow, the work, what is put back, what is new and stays.
-EDITS: dict[str, tuple[list[str], list[str], str, list[str], list[str]]] = {
-    "an existing file": (["tests/**"], [], "echo x > tests/a.py; echo y > a.txt", ["tests/a.py"], []),
-    "a file that became a folder": (["tests/**"], [], "rm tests/a.py; mkdir tests/a.py; touch tests/a.py/x", ["tests/a.py"], ["tests/a.py/x"]),
-    "a folder that became a file": (["tests/**"], [], "rm -r tests; touch tests", ["tests/a.py", "tests/deep/b.py"], []),
-    "a new file": (["tests/**"], [], "touch tests/new.py", [], ["tests/new.py"]),
-    "a new file with a plain name": (["conftest.py"], [], "touch src/conftest.py", ["src/conftest.py"], []),
-    "a new file whose path is a pattern": (["/.cargo/config.toml"], [], "mkdir .cargo; cd .cargo; touch config.toml audit.toml", [".cargo/config.toml"], []),
-    "lifted for one": (["tests/**"], ["tests/a.py"], "echo x > tests/a.py; echo x > tests/deep/b.py", ["tests/deep/b.py"], []),
-    "a state file": ([], ["prd.json"], "echo x > prd.json; echo x > progress.txt", ["prd.json", "progress.txt"], []),
-}  # fmt: skip
 
-
-@pytest.mark.parametrize("name", EDITS)
+# The work, and what is put back of it, with what is new and stays: an existing file, a
+# file for a folder and the reverse, a new file, one with a plain name, one whose path is
+# a pattern, one that is lifted, and state files.
+@cases("""
+protect              allow       deed                                              back                        new
+tests/**             -           echo x > tests/a.py; echo y > a.txt               tests/a.py
+tests/**             -           rm tests/a.py; mkdir tests/a.py; touch tests/a.py/x  tests/a.py               tests/a.py/x
+tests/**             -           rm -r tests; touch tests                          tests/a.py tests/deep/b.py
+tests/**             -           touch tests/new.py                                -                           tests/new.py
+conftest.py          -           touch src/conftest.py                             src/conftest.py
+/.cargo/config.toml  -           mkdir .cargo; cd .cargo; touch config.toml audit.toml  .cargo/config.toml
+tests/**             tests/a.py  echo x > tests/a.py; echo x > tests/deep/b.py     tests/deep/b.py
+-                    prd.json    echo x > prd.json; echo x > progress.txt          prd.json progress.txt
+""")
 def test_protected_files_are_put_back_as_an_edit_of_the_tree(
-    project: Repo, name: str
+    project: Repo, protect: str, allow: str, deed: str, back: str, new: str
 ) -> None:
-    protect, allow, script, back, new = EDITS[name]
     for path in ("tests/a.py", "tests/deep/b.py", "prd.json"):
         project.write(path, "real\n")
     project.commit("files")
     place = checked_out(project)
-    do(place, script)
+    do(place, deed)
     left, _ = snapshot(place, head(project))
     state = ["prd.json", "progress.txt"]
-    given = (place.git, head(project), left, protect, allow, state)
+    given = (place.git, head(project), left, protect.split(), allow.split(), state)
     tree, restored, stays = restore(*given)
-    assert (sorted(restored), sorted(stays)) == (back, new)
+    assert (sorted(restored), sorted(stays)) == (back.split(), new.split())
     was, worked, now = (listing(project, one) for one in ("HEAD", left, tree))
     for path in worked.keys() | was.keys():
-        wanted = was if path in back else worked
-        if "became" not in name:  # there is no room for both
+        wanted = was if path in back.split() else worked
+        if "rm " not in deed:  # there is no room for both
             assert now.get(path) == wanted.get(path)
 
 

@@ -194,18 +194,6 @@ def test_a_clone_goes_on_without_the_work_that_it_lacks(
 # ---------------------------------------------------------------- what people did
 
 
-def test_a_note_that_was_there_before_is_no_answer(repo: Repo) -> None:
-    repo.plan({"notes": "the wiki"}, checks=["true"])
-    counts = "n = OUT / 'n'; n.open('a').write('x')"
-    asks = repo.agent(f"{counts}\nsaid('question', f'q{{n.stat().st_size}}')")
-    repo.run(asks, "--max-attempts", "1")
-    repo.ralph("retry", "T1")
-    assert "A person answered" not in repo.ralph("prompt").stdout
-    repo.run(asks, "--max-attempts", "1")
-    repo.ralph("retry", "T1", "--answer", "yes")
-    assert '("q2"): yes' in repo.ralph("prompt").stdout
-
-
 def test_limits_that_a_person_lowers_during_the_run_hold_at_once(repo: Repo) -> None:
     repo.plan({"checks": ["false"]}, limits={"attempts": 9})
     home = str(repo.path / "prd.json")
