@@ -130,7 +130,7 @@ needs the first kind -> test_a_flaky_check_and_a_change_of_a_dead_agent_are_no_p
 is flaky: it is named, and is no evidence -> test_a_check_that_turns_green_by_itself_passes_nothing
 a database that died -> test_a_database_that_dies_in_the_night_blocks_nobody
 nothing guards the night -> test_nobody_is_paid_in_a_night_that_cannot_pass
-Mend it; let it report single tests -> test_the_ways_on_are_said
+Mend it; let it report single tests -> test_the_ways_on_name_the_line_that_counts_single_tests
 starts red by itself -> test_the_first_evening_of_a_new_project
 It binds as soon as it passes -> test_an_honest_night_is_not_refused
 a pre-commit hook that refuses the newest commits -> test_a_hook_is_tried_with_what_it_let_pass

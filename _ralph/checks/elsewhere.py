@@ -6,13 +6,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from _ralph import files, text
 from _ralph.agents.surroundings import names_of
 from _ralph.errors import BadInput
 from _ralph.files import read_text
+from _ralph.git.git import Git, uncommitted
+from _ralph.git.litter import changed_at
 from _ralph.model import Plan
 from _ralph.process.process import ask
 from _ralph.state.layout import NOTE
@@ -146,3 +148,17 @@ def remove_strays(places: Path) -> list[str]:
         why = "checks would have used it, and no clone has it"
         said.append(f"removed {text.one_line(str(path))}: {why}")
     return said
+
+
+def changed_at_home(home: Git, state: Collection[str], since: float) -> list[str]:
+    """A line about files of home, but for ralph's own, that changed after `since` (unix
+    seconds) while an attempt changed nothing; none where none did."""
+    found = []
+    for name in uncommitted(home):
+        is_own = name in state or name.startswith(".ralph/")
+        if not is_own and changed_at(home.root / name) >= since:
+            found.append(name)
+    if not found:
+        return []
+    where = f"{text.few(found)} changed in {home.root} meanwhile"
+    return [f"it changed nothing, and {where}: does the agent use absolute paths?"]

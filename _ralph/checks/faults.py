@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,6 +98,33 @@ def find(output: str, home: Git, place: Path) -> Fault | None:
                 advice = "let `setup` make it, or name it in .worktreeinclude"
                 return Fault(name, f"{said}: {advice}")
     return None
+
+
+def missing_module(said: str) -> str:
+    """The module that the message of a failure says is missing; nothing if it says
+    something else."""
+    for line in _lines(said):
+        module = _named(_MODULE, line)
+        if module:
+            return module
+    return ""
+
+
+def is_own(module: str, tracked: Collection[str], words: str) -> bool:
+    """Whether a module is the project's own: by a relative name, by a `tracked` file or
+    folder, or by `words`, those of tasks and tests that may be to make it."""
+    if module.startswith((".", "/", "~", "@/", "#")):
+        return True
+    name = module.split(".")[0].split("/")[0]
+    for path in tracked:
+        parts = path.split("/")
+        if name in parts or name == parts[-1].rpartition(".")[0]:
+            return True
+    return _plain(name) in _plain(words)
+
+
+def _plain(words: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", words.lower())
 
 
 def has_nothing_to_test(output: str) -> bool:

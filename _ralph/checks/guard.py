@@ -4,8 +4,10 @@ a person should know of what is red."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from _ralph import text
 from _ralph.checks import faults
@@ -14,21 +16,27 @@ from _ralph.checks.faults import Fault
 from _ralph.checks.places import Places
 from _ralph.checks.results import BEFORE, Results
 from _ralph.checks.running import Checked, Job, baseline, require_setup, results_of
+from _ralph.files import read_text, table
 from _ralph.git.branch import Branch
 from _ralph.model import Check, CheckResult, Plan
+
+_CALL = re.compile(r"(?:npm|pnpm|yarn|bun)(?: run| -s| --silent)* ([\w:.-]+)")
+"""A command that starts a script of package.json."""
 
 
 @dataclass(frozen=True)
 class Guard:
     """A check of the plan on the tip, before any work. `holds`: it, or a single test of
     it, is green. `starts_red`: it may be red, as the plan is to mend it, or as there is
-    nothing to test yet. `fault` is what the place lacks."""
+    nothing to test yet. `fault` is what the place lacks. `unloaded` are sentences about
+    test files that cannot run for want of a module that is not the project's own."""
 
     check: Check
     result: CheckResult
     holds: bool
     starts_red: bool = False
     fault: Fault | None = None
+    unloaded: Sequence[str] = ()
 
     @property
     def why(self) -> str:
@@ -55,7 +63,7 @@ def guards_at(
         guards = []
         for check in checks:
             runs = results.runs(tip, check.command)
-            guards.append(guard_of(places, check, runs))
+            guards.append(guard_of(places, check, runs, tip))
         return guards
 
     found = baseline(places, results, tip, checks, "baseline")
@@ -74,7 +82,9 @@ def are_needed(guards: Sequence[Guard]) -> bool:
     return bool(guards) and not any(one.holds or one.starts_red for one in guards)
 
 
-def guard_of(places: Places, check: Check, runs: Sequence[CheckResult]) -> Guard:
+def guard_of(
+    places: Places, check: Check, runs: Sequence[CheckResult], tip: str
+) -> Guard:
     """What all runs of a check on the tip say together: green in one of them is
     green."""
     for result in runs:
@@ -87,7 +97,25 @@ def guard_of(places: Places, check: Check, runs: Sequence[CheckResult]) -> Guard
         holds=bool(result.tests and result.tests.passed),
         starts_red=starts_red or faults.has_nothing_to_test(result.tail),
         fault=faults.find(result.tail, places.home, places.paths.room),
+        unloaded=() if starts_red else unloaded(places, result, tip),
     )
+
+
+def unloaded(places: Places, result: CheckResult, tip: str) -> list[str]:
+    """Sentences about the test files that lack a module which neither the commit `tip`
+    has nor an open task names: they would guard nothing, and nobody would see it."""
+    tests = result.tests
+    if tests is None or not tests.uncollected:
+        return []
+    plan, tracked = places.settings.plan, places.home.entries(tip)
+    tasks = [task.raw for task in plan.tasks if not task.passed]
+    words = f"{plan.project} {json.dumps(tasks, ensure_ascii=False)}"
+    said = []
+    for name in tests.uncollected:
+        module = faults.missing_module(tests.failed.get(name, ""))
+        if module and not faults.is_own(module, tracked, f"{name} {words}"):
+            said.append(f"No module named {module}: {name} does not run")
+    return said
 
 
 def look_back(
@@ -112,13 +140,21 @@ def look_back(
 # ---------------------------------------------------------------- in words
 
 
-WAYS_ON = """\
-to go on:
-  - mend it, or what it needs: `setup` in the plan installs that
-  - or let it report single tests, "results": "junit": then old failures do not count
-  - or, if the plan is to mend it: "startsRed": true in the check, or `ralph run \
---starts-red`"""
-"""What a person can do where nothing guards the run."""
+def ways_on(plan: Plan, root: Path, guards: Sequence[Guard]) -> list[str]:
+    """What a person can do where nothing guards the run."""
+    ways = ["mend it, or what it needs: `setup` in the plan installs that"]
+    for guard in guards:
+        line = with_results(guard.check, root)
+        if line:
+            ways.append(
+                f"or count single tests, then old failures do not count, in "
+                f"{where_in(plan, guard.check)}: {line}"
+            )
+    ways.append(
+        'or, if the plan is to mend it: "startsRed": true in the check, or '
+        "`ralph run --starts-red`"
+    )
+    return ways
 
 
 def where_in(plan: Plan, check: Check) -> str:
@@ -128,3 +164,33 @@ def where_in(plan: Plan, check: Check) -> str:
         return f"{plan.path.name} or --check"
     line = before.count("\n") + 1
     return f"{plan.path.name}, line {line}"
+
+
+def with_results(check: Check, root: Path) -> str:
+    """The check as it reports single tests, in JSON; nothing where it does so already,
+    or its runner is not known."""
+    command = check.command
+    if check.results or re.search(r"[|;<>`$]", command):
+        return ""
+    manifest = read_text(root / "package.json")
+    starts = command
+    script = _CALL.fullmatch(command)
+    if script:
+        said = re.search(rf'"{re.escape(script[1])}"\s*:\s*"([^"]*)"', manifest)
+        starts = said[1] if said else ""
+    run = reporting(command, starts, manifest)
+    if not run:
+        return ""
+    return json.dumps({"run": run, "results": "junit"}, ensure_ascii=False)
+
+
+def reporting(command: str, starts: str, manifest: str) -> str:
+    """A command as it reports single tests; nothing if what it `starts` in the end is
+    no runner that is known to, with a package.json that says `manifest`."""
+    if command.startswith("npm "):
+        command += " --"
+    for row in table("detect.json")["reports"]:
+        match = re.search(row["words"], starts)
+        if match and row["needs"] in manifest:
+            return match.expand(row["run"]).replace("{command}", command)
+    return ""

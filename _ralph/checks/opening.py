@@ -15,6 +15,7 @@ from _ralph.agents.team import Agents
 from _ralph.checks import elsewhere
 from _ralph.checks.places import Places
 from _ralph.errors import BadInput
+from _ralph.files import table
 from _ralph.git import patterns
 from _ralph.git.branch import AWAY, Branch
 from _ralph.git.git import BULK, Git, uncommitted
@@ -25,6 +26,11 @@ from _ralph.state.settings import Settings
 
 OLDEST = (2, 38)
 """The first git with `merge-tree --write-tree`."""
+RUNNER_FILES = {
+    name for row in table("detect.json")["runners"] for name in row.get("protect", [])
+}
+"""Patterns of files that decide what a runner does. They are protected before there are
+any."""
 
 
 def require_agent(settings: Settings, places: Places, agent: Agent) -> list[str]:
@@ -70,6 +76,31 @@ def who_pays(allowed: Limits, agent: Agent) -> Findings:
         option = "--max-usd" if "dollars" in agent.cli.reports else "--max-tokens"
         advice = f"set {option}, or a budget in the plan"
         yield "note", f"nothing limits what {key} is billed; {advice}"
+
+
+def denied_paths(plan: Plan, agent: Agent) -> list[str]:
+    """What open tasks name in their checks and `allow`, and an agent may not write
+    without full permissions."""
+    if agent.name != "claude" or agent.permissions != "edit":
+        return []
+    found = []
+    for task in plan.tasks:
+        words = [*task.allow, *(check.command for check in task.checks)]
+        if not task.passed:
+            found += re.findall(r"\.claude/[\w./*-]*", " ".join(words))
+    return [*dict.fromkeys(found)]
+
+
+def absent_submodules(git: Git) -> list[str]:
+    """A warning of submodules that are not there at home, so that no place has them."""
+    if not (git.root / ".gitmodules").is_file():
+        return []
+    listed = git.maybe("submodule", "status") or ""
+    names = [line.split()[1] for line in listed.splitlines() if line.startswith("-")]
+    if not names:
+        return []
+    advice = "git submodule update --init --recursive"
+    return [f"submodules that are not there: {text.few(names)}; {advice}"]
 
 
 def require_plan(settings: Settings) -> list[str]:
@@ -140,13 +171,23 @@ def unseen(places: Places, agents: Agents) -> list[str]:
 
 
 def unprotected(plan: Plan, git: Git) -> list[str]:
-    """A warning of tests that no pattern of `protect` covers."""
+    """Warnings of `protect` patterns that match nothing, and of tests that none
+    covers."""
+    if not plan.tasks:
+        return []
+    protect = list(plan.settings.get("protect", []))
     words = ("ls-files", "-c", "-o", "--exclude-standard", "-z")
     names = git.names(*words, timeout=BULK)
-    tests = patterns.uncovered_tests(plan.settings.get("protect", []), names)
-    if not (tests and plan.tasks):
-        return []
-    return [f"not protected, so an agent may change them: {text.few(tests)}"]
+    known = patterns.plain_names(protect) | RUNNER_FILES
+    loose = [one for one in {*protect} - known if not patterns.matching([one], names)]
+    said = []
+    if loose:
+        none = text.few(sorted(loose))
+        said.append(f"`protect` has patterns that match no file: {none}")
+    tests = patterns.uncovered_tests(protect, names)
+    if tests:
+        said.append(f"not protected, so an agent may change them: {text.few(tests)}")
+    return said
 
 
 def require_own_files(places: Places) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from _ralph.checks.guard import reporting
 from _ralph.files import read_text, table
 from _ralph.git import patterns
 from _ralph.git.git import in_folder
@@ -235,15 +236,3 @@ def _members(read: Callable[[str], Json], text: str, keys: str) -> dict[str, str
         return {key: str(value) for key, value in found.items()}
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return {}
-
-
-def reporting(command: str, starts: str, manifest: str) -> str:
-    """A command as it reports single tests; nothing if what it `starts` in the end is
-    no runner that is known to, with a package.json that says `manifest`."""
-    if command.startswith("npm "):
-        command += " --"
-    for row in TABLE["reports"]:
-        match = re.search(row["words"], starts)
-        if match and row["needs"] in manifest:
-            return match.expand(row["run"]).replace("{command}", command)
-    return ""

@@ -154,7 +154,7 @@ class Opening:
     def finding(self, one: Guard) -> Findings:
         """What a person should know of a check of the plan."""
         unloaded = one.result.tests.uncollected if one.result.tests else []
-        if unloaded:
+        if unloaded and not one.unloaded:
             weak = "passes are weak until it can be loaded"
             yield (
                 "note",
@@ -175,15 +175,20 @@ class Opening:
 
     def guarded(self) -> Findings:
         """Whether anything guards the run. Stop, with the ways on before it, where the
-        plan has checks and nothing is green; TryLater where that was green on this very
-        commit."""
-        if not guard.are_needed(self.guards):
+        plan has checks and nothing is green, or where tests cannot run for want of
+        what the place lacks; TryLater where that was green on this very commit."""
+        loop = self.loop
+        unloaded = [line for one in self.guards for line in one.unloaded]
+        if not (unloaded or guard.are_needed(self.guards)):
             return
-        first = self.guards[0]
-        why = f"no check is green before the work: {first.check.name}: {first.why}"
+        why = "; ".join(unloaded)
+        if not why:
+            first = self.guards[0]
+            why = f"no check is green before the work: {first.check.name}: {first.why}"
         if self.was_green:
             raise TryLater(f"{why}; {WAS_GREEN}")
-        yield "way", guard.WAYS_ON
+        ways = guard.ways_on(loop.plan, loop.paths.root, self.guards)
+        yield "way", "\n".join(["to go on:", *(f"  - {way}" for way in ways)])
         raise Stop("red-checks", why)
 
     def messages(self) -> Findings:

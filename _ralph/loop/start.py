@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from _ralph import files
+from _ralph import files, text
 from _ralph.agents import registry
 from _ralph.agents.team import Agents
 from _ralph.checks import elsewhere, opening, trust
@@ -98,6 +98,7 @@ def notes(lines: Iterable[str], level: str = "note") -> Findings:
 def _git(loop: Loop) -> Findings:
     opening.require_branch(loop.git, loop.branch)
     yield from notes(opening.unseen(loop.places, loop.agents))
+    yield from notes(opening.absent_submodules(loop.git))
 
 
 def _files(loop: Loop) -> Findings:
@@ -115,6 +116,10 @@ def _agents(loop: Loop) -> Findings:
         yield from notes(late)
         if loop.places.here:
             yield from opening.who_pays(loop.limits, agent)
+        denied = opening.denied_paths(loop.plan, agent)
+        if denied:
+            who = f"{agent.name} may not write {text.few(denied)} by itself"
+            yield "note", f"{who}, and a task names that: --full-permissions lets it"
     told = [agent.cli.trust for agent in agents]
     yield from notes(trust.warnings(loop.places.from_home.trust, told))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from _ralph import codec, files, text
 from _ralph.agents.prompt import Briefing, prompt_values, render_prompt
 from _ralph.checks import trust
+from _ralph.checks.elsewhere import changed_at_home
 from _ralph.checks.places import prepare_workspace, setup_failed
 from _ralph.errors import SetupFailed, StopNow
 from _ralph.git.checkout import remove_lock, remove_unusable
@@ -118,6 +119,8 @@ def second_snapshot(
     if rulebook in copies:
         protected.append(rulebook)
     changed = loop.git.difference(base, tree)
+    if not changed:
+        notices += changed_at_home(loop.git, loop.places.state(), began)
     if loop.settings.jobs > 1 or left != tree:
         loop.branch.pin("attempt", left, tree, loop=begun.worker)
     return Worked(

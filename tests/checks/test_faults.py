@@ -90,6 +90,18 @@ def test_what_the_words_of_a_task_name_it_may_be_to_make(
 
 
 @cases("""
+module     words                   own
+./a        -                       yes
+shop.cart  -                       yes
+cart       -                       yes
+price      Write the price module  yes
+freezegun  Write the price module
+""")
+def test_a_module_is_the_project_s_own(module: str, words: str, own: str) -> None:
+    assert faults.is_own(module, ["src/shop/cart.py"], words) is bool(own)
+
+
+@cases("""
 program  check
 npm      npm test
 cargo    cargo test

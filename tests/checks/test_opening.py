@@ -48,11 +48,14 @@ def unprotected(repo: Repo) -> list[str]:
     return opening.unprotected(loop.plan, loop.git)
 
 
-def test_tests_that_no_pattern_covers_are_named(repo: Repo) -> None:
+def test_patterns_that_protect_nothing_and_tests_that_none_covers_are_named(
+    repo: Repo,
+) -> None:
     repo.write("tests/test_a.py", "x")
     repo.commit("test")
     repo.plan({"checks": ["true"]}, protect=["spec/**", "conftest.py"])
-    (tests,) = unprotected(repo)
+    loose, tests = unprotected(repo)
+    assert loose.endswith(": spec/**")
     assert "tests/test_a.py" in tests
     repo.plan({"checks": ["true"]}, protect=["tests/**"])
     assert unprotected(repo) == []
@@ -82,6 +85,35 @@ def test_what_a_run_says_in_its_first_lines(repo: Repo) -> None:
     printed = repo.ralph("run", *words, *limited, ANTHROPIC_API_KEY="k").stdout
     assert "one at a time until the price of an attempt is known" in printed
     assert "nothing limits" not in printed
+
+
+@cases("""
+full  allow                named
+-     .claude/skills/x.md  .claude/skills/x.md
+yes   .claude/skills/x.md
+-     skills/x.md
+""")
+def test_a_folder_that_claude_may_not_write_is_named(
+    repo: Repo, full: str, allow: str, named: str
+) -> None:
+    repo.plan({"checks": ["false"], "allow": [allow]})
+    loop = loop_of(repo, full_permissions=bool(full))
+    found = opening.denied_paths(loop.plan, loop.agents.named("claude"))
+    assert " ".join(found) == named
+
+
+def test_submodules_that_are_not_there_are_named(repo: Repo) -> None:
+    (repo.outside / "other").mkdir()
+    other = str(Repo(repo.outside / "other").path)
+    allowed = ("-c", "protocol.file.allow=always")
+    repo.git(*allowed, "submodule", "-q", "add", other, "sub")
+    repo.commit("sub")
+    repo.plan({"checks": ["true"]})
+    git = loop_of(repo).git
+    assert opening.absent_submodules(git) == []
+    repo.git("submodule", "-q", "deinit", "-f", "sub")
+    (said,) = opening.absent_submodules(git)
+    assert said.startswith("submodules that are not there: sub; git submodule update")
 
 
 # ---------------------------------------------------------------- agents

@@ -67,12 +67,14 @@ class Night:
 
 
 NEEDS = "cat dist/x.js && test -f T1.txt"
+FREEZE = "tests/test_time.py: E   ModuleNotFoundError: No module named 'freezegun'"
 BLOCKED = "direnv: error /x/.envrc is blocked. Run `direnv allow`"
 # Nights that cannot pass, and how they end.
 VAIN: dict[str, tuple[int, Night]] = {
     "red checks": (4, Night(["echo boom; exit 3", "false"], "no check is green before the work: echo boom; exit 3: failed with exit 3")),
     "a suite of which no test passes": (4, Night([junit("a-", "b-")], "2 failed: suite > a, suite > b")),
     "a suite that reports nothing, here and before": (4, Night([{"run": "false", "results": "junit"}], "no check is green before the work")),
+    "tests that lack a module, beside a green check": (4, Night(["true", junit("a+", FREEZE)], "No module named freezegun: tests/test_time.py does not run")),
     "a check that cannot start": (4, Night(["no-such-tool --x"], "no-such-tool is not found there")),
     "a file that only home has": (4, Night([NEEDS], "dist/x.js is at home, git ignores it", ignored="dist/x.js")),
     "a hook that refuses whatever is done": (2, Night(["true"], "too: no commits to ralph", hook="echo no commits to ralph; exit 1")),
@@ -172,10 +174,13 @@ def test_what_was_green_on_this_very_commit_is_tried_again_later(repo: Repo) -> 
     assert repo.run(repo.agent(COUNTS))[0] == 0
 
 
-def test_the_ways_on_are_said(repo: Repo) -> None:
-    repo.plan(own("T1"), checks=["exit 3"])
+def test_the_ways_on_name_the_line_that_counts_single_tests(repo: Repo) -> None:
+    repo.write("test_a.py", "def test_a():\n    assert False\n")
+    repo.commit("test")
+    repo.plan(own("T1"), checks=["exit 3 # pytest -q"])
     printed = repo.run(repo.agent(COUNTS))[2]
     for said in (printed, repo.ralph("doctor", "--agent", "true").stdout):
         assert "to go on:" in said
-        assert '"results": "junit": then old failures do not count' in said
+        assert '"results": "junit"}' in said
+        assert "in prd.json, line 4: {" in said
         assert 'startsRed": true in the check, or `ralph run --starts-red`' in said

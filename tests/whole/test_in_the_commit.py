@@ -3,7 +3,10 @@ agent left that is good on this machine alone is left out, or fails with a sente
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+import pytest
 
 from tests.conftest import Repo
 from tests.scripts import NEVER_STUCK
@@ -76,6 +79,20 @@ def test_what_an_agent_puts_above_its_checkout_goes_before_the_checks(
     assert code == 4 and repo.passed() == [], said
     (notice,) = [one for one in verdict["notices"] if "node_modules" in one]
     assert notice.startswith("removed /") and "no clone has it" in notice
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_an_agent_that_works_at_home_by_its_path_is_named(
+    repo: Repo, changed: bool
+) -> None:
+    repo.write("old.txt", "an edit of before\n")
+    repo.plan(GREEN, limits={"attempts": 1})
+    deed = f"P({json.dumps(str(repo.path))}, 'a.txt').write_text('mine\\n')\n"
+    repo.run(repo.agent(deed + ("P('b.txt').touch()\n" if changed else "")))
+    (verdict,) = repo.records("verdict")
+    named = [one for one in verdict.get("notices", []) if "absolute paths" in one]
+    said = f"it changed nothing, and a.txt changed in {repo.path} meanwhile"
+    assert [one.startswith(said) for one in named] == ([] if changed else [True])
 
 
 def test_a_folder_of_checkouts_that_an_agent_replaced_is_not_cleared(
