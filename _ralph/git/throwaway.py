@@ -24,6 +24,7 @@ _KEYS = (
     "core.precomposeunicode",
     "core.bigfilethreshold",
     "extensions.objectformat",
+    "remote.origin.url",
 )
 _SECTIONS = ("user.", "filter.", "diff.", "merge.", "lfs.", "init.", "submodule.")
 """Settings of home that a checkout has: how files look, who commits, what filters and
@@ -61,19 +62,15 @@ def throwaway_git(home: Git) -> dict[str, str]:
 def _config(home: Git) -> str:
     """The configuration of a throwaway `.git`."""
     kept: dict[str, str] = {}
-    origin = ""
     for entry in names_in(home.maybe("config", "--includes", "--list", "-z")):
         key, _, value = entry.partition("\n")
         if key in _KEYS or key.startswith(_SECTIONS):
             kept[key] = value
-        if key == "remote.origin.url":
-            origin = value
     who = home.maybe("var", "GIT_COMMITTER_IDENT") or ""
     identity = re.match("(.*) <(.*)>", who)  # it may stand in the environment alone
     if identity:
         kept["user.name"], kept["user.email"] = identity.groups()
-    if origin:
-        kept["remote.origin.url"] = origin
+    if "remote.origin.url" in kept:
         kept["remote.origin.pushurl"] = NO_PUSH
         kept["remote.origin.fetch"] = "+refs/heads/*:refs/remotes/origin/*"
     kept["commit.gpgsign"] = "false"
