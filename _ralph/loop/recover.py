@@ -8,6 +8,7 @@ from _ralph.errors import Exit
 from _ralph.loop.claim import RANDOM, close, id_of_task, with_unfinished_work
 from _ralph.loop.landing import mark_passed, restore_marks
 from _ralph.loop.loop import Loop
+from _ralph.loop.roles import cut_off
 from _ralph.loop.stages import Begun, Worked
 from _ralph.loop.work import collect_again, noted_end
 from _ralph.model import Share, Task, Verdict, spent_on
@@ -87,9 +88,13 @@ def note_passed(loop: Loop, begun: Begun, commit: str) -> None:
     """Note the pass of an attempt whose commit is on the branch, and whose verdict the
     log lacks."""
     task = begun.task
+    results = [noted_end(loop, begun)]
+    if loop.agents.judge:
+        name = f"{begun.name}-judge"
+        results.append(cut_off(loop, loop.agents.judge, name, "it was cut off"))
     record = replace(
         begun.ended(Verdict.PASSED, "already on the branch; marked as passed"),
-        **vars(spent_on([noted_end(loop, begun)])),
+        **vars(spent_on(results)),
         commit=commit,
         base=begun.base,
         checks={check.command: True for check in task.checks},

@@ -80,7 +80,10 @@ def ask_judge(loop: Loop, examined: Examined, judge: Agent) -> Examined:
     """Ask the judge about work that passes by evidence. One that cannot answer now is
     waited for; an answer that cannot be read is asked for once more."""
     begun = examined.begun
+    name = f"{begun.name}-judge"
     judgement = Judgement(agent=judge.command, row=judge.name)
+    # What one used whose candidate a kill or another tip made stale
+    judgement.add(spent_on([cut_off(loop, judge, name, "")]))
     prompt = _judge_prompt(loop, examined)
 
     def ask() -> AgentResult:
@@ -89,7 +92,6 @@ def ask_judge(loop: Loop, examined: Examined, judge: Agent) -> Examined:
         place = loop.places.of_role(examined.commit)
         env = loop.places.env(place.root) | begun.variables(loop.paths)
         share = begun.share.without(examined.spent).without(judgement)
-        name = f"{begun.name}-judge"
         result = run_role(loop, judge, prompt, name, env, share, place.root)
         judgement.add(spent_on([result]))
         judgement.overage = result.overage

@@ -254,6 +254,9 @@ def test_a_night_in_which_every_third_attempt_is_cut_off_is_booked_for_what_it_c
 
 # ---------------------------------------------------------------- the other roles
 
+AGREED = '{"criteria": [{"criterion": "x", "met": true}]}'
+AGREES = json.dumps({**EVENTS["result"], "total_cost_usd": 2.0, "result": AGREED})
+
 DONE = json.dumps(EVENTS["result"])
 TALKS = f"print({json.dumps(EVENTS['asked'])!r}, flush=True)\n"
 WORKS = f"P(task + '.txt').touch(); print({DONE!r})"
@@ -264,6 +267,34 @@ def program(repo: Repo, place: str, script: str) -> str:
     path."""
     agent = repo.agent(script, place)
     return str(repo.program(f"../{place}/speaker", f'exec {agent} "$@"'))
+
+
+@pytest.mark.parametrize("dies", sample(["all of ralph", "its loop"], 2))
+def test_a_judge_that_dies_with_ralph_is_paid_as_much_as_the_dearest_and_asked_again(
+    repo: Repo, dies: str
+) -> None:
+    tasks = [{"checks": [f"test -f T{n}.txt"]} for n in (1, 2)]
+    repo.plan(*tasks, agents={"speaker": ROW})
+    kills = "time.sleep(0.5); os.kill(os.getppid(), 9)" if dies == "its loop" else ""
+    script = f"""
+if task == 'T1' or (OUT / 'judging').exists(): print({AGREES!r}); sys.exit()
+{TALKS}
+(OUT / 'judging').touch(); {kills}
+time.sleep(600)
+"""
+    agent, judge = program(repo, "agents", WORKS), program(repo, "judges", script)
+    words = ("run", "-q", "--agent", agent, "--judge", judge)
+    if dies == "all of ralph":
+        process = repo.start(*words)
+        repo.wait_for("../judging")
+        process.kill()
+        process.wait(10)
+        assert repo.gone_within(10)
+    assert repo.ralph(*words).returncode == 0
+    first, second = repo.records("verdict")
+    assert (first["usd"], second["judge"]["usd"], second["usd"]) == (2.5, 4.0, 4.5)
+    assert second["at_least"] and "at_least" not in first
+    assert ", at least $4.00" in repo.read("progress.txt")
 
 
 def test_the_report_says_that_it_was_at_least_so_much(repo: Repo) -> None:
