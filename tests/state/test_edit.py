@@ -200,13 +200,6 @@ def test_who_saves_without_end_is_given_way(tmp_path: Path) -> None:
     assert 4 <= len(saved) < 12
 
 
-def test_a_change_that_makes_no_plan_is_not_written(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path)
-    with pytest.raises(BadInput):
-        edit.apply(plan, lambda now: now.text[:-1])
-    assert plan.path.read_text() == plan.text
-
-
 # ---------------------------------------------------------------- a person with an editor
 
 
