@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from _ralph import codec, files
@@ -19,6 +19,7 @@ class Start:
     attempt: str
     tree: str
     snapshot: str
+    copies: dict[str, str] = field(default_factory=dict)  # digests, by ralph's files
 
 
 def note_start(checkout: Checkout, start: Start) -> None:

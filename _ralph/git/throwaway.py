@@ -144,9 +144,10 @@ def carry(checkout: Checkout, names: Iterable[str]) -> None:
             checkout.carried.append(name)
 
 
-def copy_state(checkout: Checkout) -> None:
-    """Copy the plan, the notes and the rulebook, or what links lead to, for
-    reading."""
+def copy_state(checkout: Checkout) -> dict[str, str]:
+    """Copy the plan, the notes and the rulebook, or what links lead to, for reading;
+    the digests of those that are there, by name."""
+    copies = {}
     for name in checkout.state:
         source = Path(os.path.realpath(checkout.home.root / name))
         data = files.read_regular(source)
@@ -156,3 +157,5 @@ def copy_state(checkout: Checkout) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
             shutil.copymode(source, target)
+            copies[name] = files.digest(data)
+    return copies

@@ -58,10 +58,10 @@ def first_snapshot(loop: Loop, begun: Begun) -> Start:
     loop.when_setup_works(begun.task.id, check_out)
     if loop.control.stop_now:
         raise StopNow
-    copy_state(place)
+    copies = copy_state(place)
     files.clear(loop.paths.handoff(begun.worker))
     files.clear(loop.paths.results(begun.worker))
-    start = Start(begun.id, tree, settle(place, tree))
+    start = Start(begun.id, tree, settle(place, tree), copies)
     if {start.tree, start.snapshot} != {base}:
         loop.branch.pin("attempt", start.tree, start.snapshot, loop=begun.worker)
     note_start(place, start)
@@ -97,7 +97,10 @@ def second_snapshot(
         return Worked(begun, result, begun.left, notices=[*notices, gone])
     handoff = files.read_regular(loop.paths.handoff(begun.worker), 1 << 16) or b""
     began = changed_at(place.beside("start"))
-    copies = [name for name in place.state if changed_at(place.root / name) > began]
+    copies = []
+    for name, was in start.copies.items():
+        if files.digest(files.read_regular(place.root / name) or b"") != was:
+            copies.append(name)
     notices += remove_unusable(place, start.tree)
     after, refused = snapshot(place, start.tree)
     notices += refused
