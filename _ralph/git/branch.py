@@ -54,6 +54,10 @@ class Branch:
 
     def tip(self) -> str:
         """The commit that the branch is at; nothing if it does not exist."""
+        # A ref that was just written is mostly a file of its own.
+        data = files.read_regular(self.git.common / self.ref, 100) or b""
+        if re.fullmatch(rb"[0-9a-f]{40,64}\n", data):
+            return data.decode().strip()
         return self.commit_at(self.ref)
 
     def contains(self, commit: str, tip: str) -> bool:
@@ -207,7 +211,9 @@ class Branch:
         if sign:
             with suppress(Late):
                 made = self.git.maybe(*words, "-S", stdin=data, timeout=_SIGNING)
-        return (made or self.git(*words, stdin=data)).strip()
+        commit = (made or self.git(*words, stdin=data)).strip()
+        self.git.remember_tree(commit, tree)
+        return commit
 
     @cached_property
     def signs(self) -> bool:

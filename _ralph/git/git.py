@@ -219,6 +219,15 @@ class Git:
         if process.returncode:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.common))
 
+    def remember_tree(self, commit: str, tree: str) -> None:
+        """Take note of the tree of a commit, for which git need not be asked."""
+        self._known["rev-parse", f"{commit}^{{tree}}"] = tree
+
+    def _tree_of(self, object: str) -> str:
+        """The tree of a commit, if that is known, else the object itself: what was
+        asked of one holds for the other."""
+        return self._known.get(("rev-parse", f"{object}^{{tree}}"), object).strip()
+
     def _once(self, *words: str) -> str:
         """The output of a call about objects, for which git is asked once."""
         if words not in self._known:
@@ -233,6 +242,7 @@ class Git:
 
     def difference(self, before: str, after: str) -> Changed:
         """How two trees or commits differ."""
+        before, after = self._tree_of(before), self._tree_of(after)
         if before == after:
             return {}
         words = ("diff-tree", "-r", "-z", "--no-renames", "--ignore-submodules=none")
@@ -246,7 +256,7 @@ class Git:
     def entries(self, tree: str) -> dict[str, str]:
         """What a tree or commit holds: mode, kind and id of each file, by name."""
         found = {}
-        for entry in names_in(self._once("ls-tree", "-r", "-z", tree)):
+        for entry in names_in(self._once("ls-tree", "-r", "-z", self._tree_of(tree))):
             about, _, name = entry.partition("\t")
             found[name] = about
         return found

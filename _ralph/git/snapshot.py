@@ -127,8 +127,11 @@ def work(checkout: Checkout, start: Start, after: str) -> Changed:
     return {name: (base, new) for name, (base, new) in found.items() if base != new}
 
 
-def with_work(git: Git, start: Start, found: Changed) -> str:
-    """The tree that an attempt began with, and the work that was `found` there."""
+def with_work(git: Git, start: Start, after: str, found: Changed) -> str:
+    """The tree that an attempt began with, and the work that was `found` of what changed
+    until the snapshot `after`: mostly that itself."""
+    if start.tree == start.snapshot and found == git.difference(start.tree, after):
+        return after
     entries = {name: new for name, (_, new) in found.items()}
     return apply_changes(git, start.tree, entries)
 

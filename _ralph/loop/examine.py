@@ -37,7 +37,9 @@ def make_candidate(loop: Loop, worked: Worked) -> Candidate:
         return Candidate(worked, tip, tip)
     said = hooks.message_for(loop.places, begun.task, begun.iteration, begun.number)
     trailers = hooks.trailers(begun.agent.command, begun.id)
-    whole = hooks.with_trailers(loop.places, said, trailers)
+    whole = "\n".join([said, "", *trailers, ""])
+    if "\n" in said:  # it may have trailers of its own
+        whole = hooks.with_trailers(loop.places, said, trailers)
     message = Message(said, trailers)
     signs = branch.signs and not loop.places.has_hooks()
     made = branch.commit(worked.tree, begun.base, whole, sign=signs)

@@ -107,7 +107,7 @@ def second_snapshot(
     found = work(place, start, after)
     left_behind, restored = litter(place, start.tree, found)
     kept = {name: pair for name, pair in found.items() if name not in left_behind}
-    left = with_work(place.git, start, kept)
+    left = with_work(place.git, start, after, kept)
     base = loop.git.tree(begun.base)
     tree, back, new = loop.places.restored(begun.base, left, begun.task.allow)
     notices += [

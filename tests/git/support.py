@@ -70,7 +70,7 @@ def taken(place: Checkout, start: Start) -> tuple[str, list[str]]:
     found = work(place, start, after)
     left_out, lines = litter(place, start.tree, found)
     kept = {name: pair for name, pair in found.items() if name not in left_out}
-    return with_work(place.git, start, kept), [*said, *refused, *lines]
+    return with_work(place.git, start, after, kept), [*said, *refused, *lines]
 
 
 def changed(repo: Repo, tree: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -109,3 +110,18 @@ def test_nobody_waits_or_tells_anything_while_he_holds_the_plan_s_lock(
     waits = log.read_text().splitlines()
     assert {"in_room outside", "notify outside"} == set(waits)
     assert '"blocked"' in repo.read("../told")
+
+
+def test_an_attempt_that_passes_makes_few_calls_of_git(repo: Repo) -> None:
+    log, git = repo.outside / "calls", shutil.which("git")
+    repo.tool("git", f'echo git >> {log}; exec {git} "$@"')
+    counts = []
+    for number in (2, 5):
+        log.write_text("")
+        checks = [{"run": f"test -f T{n}", "once": True} for n in range(1, number + 1)]
+        repo.plan(*({"checks": [check]} for check in checks))
+        assert repo.run(repo.agent("P(task).touch()"))[0] == 0
+        counts.append(len(log.read_text().split()))
+        repo.write("progress.txt", "")
+        repo.git("branch", "-qD", "ralph/p")
+    assert (counts[1] - counts[0]) / 3 < 14

@@ -149,6 +149,19 @@ def test_a_check_that_cannot_start_costs_no_agent(repo: Repo) -> None:
     assert repo.run(repo.agent(MAKES))[0] == 0
 
 
+def test_red_that_does_not_bind_is_not_run_again_nor_the_suite_with_it(
+    repo: Repo,
+) -> None:
+    """The suite: before the work, for each of three attempts, at the end."""
+    suite, linter = counted(repo, "suite"), "no-such-linter ."
+    repo.plan({"checks": ["grep -q 3 T1.txt"]}, checks=[suite, linter])
+    agent = repo.agent("P('T1.txt').write_text(str(attempt))")
+    code, _, printed = repo.run(agent)
+    assert (code, repo.passed()) == (4, ["T1"]), printed
+    assert repo.records("verdict")[-1]["beside"] == [linter]
+    assert runs(repo, "suite") == 5
+
+
 # ---------------------------------------------------------------- what was left out
 
 
