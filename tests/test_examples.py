@@ -41,27 +41,14 @@ def shell(
 ) -> subprocess.CompletedProcess[str]:
     """`script` as a person would run it, with `ralph` on the PATH; each run has the
     `agent`, if one is given."""
-    options = "--no-awake"
-    if agent:
-        options += f" --agent '{agent}'"
-    folder = repo.outside / "bin"
-    folder.mkdir(exist_ok=True)
-    program = folder / "ralph"
-    program.write_text(
-        f'#!/bin/sh\n[ "$1" != run ] || {{ shift; set -- run {options} "$@"; }}\n'
-        f'exec {sys.executable} -m ralph "$@"\n'
-    )
-    program.chmod(0o755)
-    path = {"PATH": f"{folder}:{repo.env['PATH']}"}
+    options = f"--no-awake --agent '{agent}'" if agent else "--no-awake"
+    run = f'[ "$1" != run ] || {{ shift; set -- run {options} "$@"; }}'
+    repo.program("../bin/ralph", f'{run}\nexec {sys.executable} -m ralph "$@"')
+    path = f"{repo.outside}/bin:{repo.env['PATH']}"
     return subprocess.run(
-        ["/bin/sh", "-c", script],
-        cwd=repo.path,
-        env={**repo.env, **path, **env},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+        ["/bin/sh", "-c", script], cwd=repo.path, env={**repo.env, "PATH": path, **env},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
 
 
 def needs(*tools: str) -> pytest.MarkDecorator:
@@ -109,29 +96,29 @@ def test_checks_run_in_one_order_even_after_one_has_failed(repo: Repo) -> None:
 def test_the_refs_that_keep_work_and_the_way_back(repo: Repo) -> None:
     """After a failed attempt its files, which had not to wait for the room; once the
     task is blocked a commit, which can be brought back."""
-    page = (ROOT / "docs" / "concepts.md").read_text("utf-8")
-    forms = []
-    for form in re.findall(r"^- `(refs/ralph/\S+)`", page, re.MULTILINE):
-        forms.append(re.sub("<[a-z]+>", "[^/]+", form))
+    page = (ROOT / "docs/concepts.md").read_text("utf-8")
+    forms = re.findall(r"^- `(refs/ralph/\S+)`", page, re.MULTILINE)
+    forms = [re.sub("<[a-z]+>", "[^/]+", form) for form in forms]
     work, attempt, candidate, parked = forms
 
-    def refs(form: str) -> list[str]:
-        """Those of one form, after a look that there are no others."""
-        there = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph").split()
-        for ref in there:
-            assert re.fullmatch("|".join(forms), ref)
-        return [ref for ref in there if re.fullmatch(form, ref)]
+    def refs() -> dict[str, str]:
+        """The newest of each form; there are no others."""
+        found = {}
+        for ref in repo.git(
+            "for-each-ref", "--format=%(refname)", "refs/ralph"
+        ).split():
+            (form,) = [form for form in forms if re.fullmatch(form, ref)]
+            found[form] = ref
+        return found
 
     repo.plan({"id": "US-003", "checks": ["test -f answer"]}, limits={"attempts": 2})
     repo.commit("plan")
-    agent = repo.agent(
-        "P('half').touch()\nif 'price table' in prompt: P('answer').touch()"
-    )
+    answers = "if 'price table' in prompt: P('answer').touch()"
+    agent = repo.agent(f"P('half').touch()\n{answers}")
     assert repo.run(agent, "--once")[0] == 3
-    assert refs(work) and refs(candidate)
-    assert not refs(attempt) and not refs(parked)
+    assert refs().keys() == {work, candidate}
     assert repo.run(agent)[0] == 4
-    newest = max(refs(parked))
+    newest = refs()[parked]
 
     assert newest in shell(repo, line("concepts.md", "for-each-ref")).stdout
     repo.git("switch", "-q", "-c", "look")
@@ -247,24 +234,21 @@ def test_the_first_block_ends_the_run(repo: Repo) -> None:
 def test_an_evening_with_three_plans_and_a_morning_with_one_command(repo: Repo) -> None:
     """The third is green alone, and red beside the other two: it stays out, and so do
     its places."""
-    for name in ("prices", "search", "stock"):
+    names = ("prices", "search", "stock")
+    for name in names:
         task = {"id": name, "title": "t", "checks": [f"test -f {name}.txt"]}
         plan: dict[str, Any] = {"project": name, "userStories": [task]}
         if name == "stock":
             plan["checks"] = ["test ! -e prices.txt || test ! -e stock.txt"]
         repo.write(f"plans/{name}/prd.json", json.dumps(plan))
     repo.commit("plans")
-    evening = block("many.md", "wait\n")
-    done = shell(repo, evening, agent=repo.agent(WORK))
+    done = shell(repo, block("many.md", "wait\n"), agent=repo.agent(WORK))
     assert done.returncode == 0, done.stderr
-    for name in ("prices", "search", "stock"):
-        assert json.loads(repo.read(f"../{name}.json"))["exit"] == 0
-    morning = block("many.md", "ralph clean")
-    done = shell(repo, morning)
-    said = done.stdout
+    ended = [json.loads(repo.read(f"../{name}.json"))["exit"] for name in names]
+    assert ended == [0, 0, 0]
+    done = shell(repo, block("many.md", "ralph clean"))
     assert "ralph/stock did not land on main: " in done.stderr
-    assert said.count("removed ") == 3
-    landed = sorted(path.name for path in repo.path.glob("*.txt"))
-    assert landed == ["a.txt", "prices.txt", "search.txt"]
+    assert done.stdout.count("removed ") == 3
+    assert repo.sh("ls *.txt").split() == ["a.txt", "prices.txt", "search.txt"]
     subjects = repo.git("log", "--first-parent", "--format=%s").splitlines()
     assert subjects == ["Merge branch 'ralph/search'", "prices: t", "plans", "start"]

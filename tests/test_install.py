@@ -99,42 +99,36 @@ def test_checks_and_agents_do_without_the_virtual_environment_of_ralph(
     repo: Repo, place: str
 ) -> None:
     """But not without that of the project: a checkout's own."""
-    active = repo.path / place
+    active, log = repo.path / place, repo.outside / "seen"
     made = active.with_name("env") if place == "../link" else active
     venv.create(made, with_pip=False, symlinks=True)
     if place == "../link":
         active.symlink_to("env")
-    log = repo.outside / "seen"
     agent = f"{NOTES.format('agent', log)}; cat > /dev/null; touch T1.txt"
     repo.write(".gitignore", ".venv/\n")
     repo.commit("ignore")
     repo.program(f"{place}/bin/speaker", agent)
-    task = {"checks": ["test -f T1.txt"]}
     check, setup = NOTES.format("check", log), NOTES.format("setup", log)
+    task = {"checks": ["test -f T1.txt"]}
     repo.plan(task, setup=setup, checks=[check], agent="speaker")
-    repo.env["VIRTUAL_ENV"] = str(active)
-    repo.env["PATH"] = f"{active}/bin:{repo.env['PATH']}"
-    repo.env["PYTHONPATH"] = f"{ROOT}:{site_packages()}"
-    words = [str(made / "bin/python"), "-m", "ralph", "run", "-q", "--once"]
-    done = subprocess.run(words, cwd=repo.path, env=repo.env, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    lines = {tuple(line.split(" ")) for line in log.read_text().splitlines()}
+    ralph = f"{made}/bin/python -m ralph run -q --once"
+    path, libraries = f"{active}/bin:{repo.env['PATH']}", f"{ROOT}:{site_packages()}"
+    repo.sh(ralph, VIRTUAL_ENV=str(active), PATH=path, PYTHONPATH=libraries)
+    seen = {tuple(line.split(" ")) for line in log.read_text().splitlines()}
+    assert {line[:2] for line in seen} == {("setup", ""), ("check", ""), ("agent", "")}
     if place == ".venv":
-        assert {Path(line[2]).parent.parent for line in lines} == {repo.places}
+        assert {Path(line[2]).parent.parent for line in seen} == {repo.places}
     else:
-        assert {line[2] for line in lines} == {""}
-    assert {line[:2] for line in lines} == {("setup", ""), ("check", ""), ("agent", "")}
+        assert {line[2] for line in seen} == {""}
 
 
 def test_a_shell_completes_commands_and_options(repo: Repo) -> None:
     def offered(*words: str) -> list[str]:
         typed = {
-            "COMP_WORDS": " ".join(["ralph", *words]),
+            "COMP_WORDS": f"ralph {' '.join(words)}",
             "COMP_CWORD": f"{len(words)}",
         }
-        env = {**repo.env, **typed, "_RALPH_COMPLETE": "bash_complete"}
-        python = [sys.executable, "-m", "ralph"]
-        said = subprocess.check_output(python, cwd=repo.path, env=env, text=True)
+        said = repo.sh("$PYTHON -m ralph", _RALPH_COMPLETE="bash_complete", **typed)
         return [line.partition(",")[2] for line in said.splitlines()]
 
     assert offered("re") == ["report", "retry"]
