@@ -99,7 +99,7 @@ def test_the_refs_that_keep_work_and_the_way_back(repo: Repo) -> None:
     page = (ROOT / "docs/concepts.md").read_text("utf-8")
     forms = re.findall(r"^- `(refs/ralph/\S+)`", page, re.MULTILINE)
     forms = [re.sub("<[a-z]+>", "[^/]+", form) for form in forms]
-    work, attempt, candidate, parked = forms
+    work, _, candidate, parked = forms
 
     def refs() -> dict[str, str]:
         """The newest of each form; there are no others."""
