@@ -409,23 +409,6 @@ def listen() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def steps(job: Callable[[], object]) -> int:
-    """How many lines of Python a call runs: what it costs, on a busy machine too."""
-    counted, before = 0, sys.gettrace()
-
-    def count(frame: FrameType, event: str, given: object) -> Any:
-        nonlocal counted
-        counted += event == "line"
-        return count
-
-    sys.settrace(count)
-    try:
-        job()
-    finally:
-        sys.settrace(before)
-    return counted
-
-
 def become_ralph(
     folder: Path,
     env: dict[str, str],
