@@ -26,7 +26,7 @@ every task passes :: deeds.mark_every_task_as_passed :: prd.json
 checks weakened :: d = json.loads(P("prd.json").read_text()); [t.update(checks=["true"]) for t in d["userStories"]]; P("prd.json").write_text(json.dumps(d)) :: prd.json
 a setup of its own :: d = json.loads(P("prd.json").read_text()); d["setup"] = "touch ../pwned"; P("prd.json").write_text(json.dumps(d)) :: prd.json
 # the notes and the rules
-progress.txt deleted :: P("progress.txt").unlink()
+progress.txt deleted :: P("progress.txt").unlink() :: progress.txt
 progress.txt emptied :: P("progress.txt").write_text("") :: progress.txt
 progress.txt 3 GB :: with open("progress.txt", "wb") as f: f.truncate(3 << 30) :: progress.txt
 a verdict forged :: deeds.forge_a_verdict :: progress.txt
