@@ -122,6 +122,11 @@ def translate(error: Exception) -> RalphError:
     one is printed."""
     if isinstance(error, RalphError):
         return error
+    if isinstance(error, ModuleNotFoundError):
+        way = (
+            "install what the head of ralph.py lists, or start it with: uv run ralph.py"
+        )
+        return RalphError(f"{error}; {way}")
     if not isinstance(error, OSError):
         if os.environ.get("RALPH_DEBUG"):
             import traceback
@@ -133,6 +138,8 @@ def translate(error: Exception) -> RalphError:
     problem = str(error.strerror or error)
     if error.filename:
         problem += f": {error.filename}"
+    if error.errno == errno.ENOENT and not error.filename:
+        return BadInput("the folder that you are in is gone; cd to your project")
     if error.errno in SHORTAGES:
         return TryLater(
             f"{problem}; nothing was lost; fix this, and run the same command again"

@@ -180,20 +180,12 @@ def test_no_claim_makes_a_task_pass_by_checks_that_are_green_anyway(repo: Repo) 
         first=NEVER_STUCK,
     )
     assert (code, repo.passed()) == (4, ["T1"]), printed
-    state = (
-        "prd.json",
-        "progress.txt",
-    )  # what is changed in a copy of these is left out, and that is said
-    said = [
-        "failed"
-        if any(name in lie for name in state) and "unlink" not in lie
-        else "no-op"
-        for lie in LIES.values()
-    ]
-    assert repo.verdicts() == [
-        "T1 passed",
-        *(f"T{number} {word}" for number, word in enumerate(said, 2)),
-    ]
+    wanted = ["T1 passed"]
+    for number, lie in enumerate(LIES.values(), 2):
+        # what is changed in a copy of the state is left out, and that is said
+        is_left_out = "prd.json" in lie or "progress.txt" in lie
+        wanted.append(f"T{number} {'failed' if is_left_out else 'no-op'}")
+    assert repo.verdicts() == wanted
 
 
 def test_a_check_that_flips_a_pass_at_home_during_an_attempt_is_undone(
