@@ -297,6 +297,20 @@ time.sleep(600)
     assert ", at least $4.00" in repo.read("progress.txt")
 
 
+def test_what_the_judge_of_an_earlier_feature_used_is_not_counted_again(
+    repo: Repo,
+) -> None:
+    agent = program(repo, "agents", WORKS)
+    judge = program(repo, "judges", f"print({AGREES!r})")
+    for branch in ("ralph/one", "ralph/two"):
+        task = {"checks": ["test -f T1.txt"]}
+        repo.plan(task, branchName=branch, agents={"speaker": ROW})
+        words = ("--agent", agent, "--judge", judge)
+        assert repo.ralph("run", "-q", *words).returncode == 0
+    for verdict in repo.records("verdict"):
+        assert verdict["judge"]["usd"] == 2.0
+
+
 def test_the_report_says_that_it_was_at_least_so_much(repo: Repo) -> None:
     repo.plan({"checks": ["false"]}, agents={"speaker": ROW}, limits={"attempts": 2})
     script = f"if attempt == 1: P('x').touch(); print({DONE!r}); sys.exit()\n{TALKS}time.sleep(600)"
