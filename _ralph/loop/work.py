@@ -24,7 +24,6 @@ from _ralph.loop.stages import Begun, Worked
 from _ralph.model import AgentResult, Share, Task
 from _ralph.state.limits import attempts_at
 
-
 _LARGEST = 1 << 26
 """Bytes of a copy of ralph's own files that are looked at: an agent can write any."""
 
