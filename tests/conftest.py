@@ -484,9 +484,11 @@ def imported() -> None:
     prompt.render_message(
         DEFAULT_COMMIT, {"task": {"id": "T1", "title": "t"}}, "prd.json: commit"
     )
-    prd.validated(
-        '{"project": "p", "userStories": [{"id": "T1", "title": "t"}]}',
-        Path("prd.json"),
+    prd.validate(
+        prd.read(
+            '{"project": "p", "userStories": [{"id": "T1", "title": "t"}]}',
+            Path("prd.json"),
+        )
     )
     filelock.FileLock(os.devnull)  # looks at its own parameters once
     psutil.Process()

@@ -414,7 +414,7 @@ def test_plans_that_are_shown_are_good(
     assert len(shown) == number
     for block in shown:
         plan = prd.read(json.dumps(block), tmp_path / "prd.json")
-        prd.validated(plan.text, plan.path)
+        prd.validate(plan)
         assert plan.checks and prd.ready_tasks(plan)
 
 
@@ -474,7 +474,7 @@ def test_the_rows_of_agents_that_are_shown_can_be_used(tmp_path: Path) -> None:
     examples = [json.loads(file.read_text("utf-8")) for file in files]
     for shown in [*json_blocks("docs/agents.md"), *examples]:
         document = {**shown, "tasks": [{"id": "A", "title": "a"}]}
-        prd.validated(json.dumps(document), tmp_path / "prd.json")
+        prd.validate(prd.read(json.dumps(document), tmp_path / "prd.json"))
         assert {*with_own(shown["agents"])} >= {*shown["agents"]}
 
 

@@ -79,6 +79,7 @@ def refused_or_open(path: Path) -> None:
     so."""
     try:
         plan = prd.load(path)
+        prd.validate(plan)
     except BadInput as error:
         assert str(error)
         return

@@ -246,7 +246,8 @@ def _read_answer(loop: Loop, was: Plan, message: str) -> Plan:
     if questions and isinstance(questions, list):
         top["openQuestions"] = questions
     top["userStories"] = [_own_keys(task) for task in answer["userStories"]]
-    plan = prd.validated(jsontext.dump(top, "  ") + "\n", was.path)
+    plan = prd.read(jsontext.dump(top, "  ") + "\n", was.path)
+    prd.validate(plan)
     for task in plan.tasks:
         if not task.criteria:
             raise BadInput(

@@ -23,7 +23,7 @@ from _ralph.state import edit, limits, prd
 from _ralph.state.history import RunHistory
 from _ralph.state.layout import locate, note_plan, own_branch
 from _ralph.state.log import Log
-from _ralph.state.options import Options, load_plan, with_checks
+from _ralph.state.options import Options, load_plan, validated
 from _ralph.state.settings import Settings
 
 
@@ -33,7 +33,7 @@ def look(
     """What a loop would work with, from the plan and the notes as they are; nothing is
     locked, written or made."""
     paths = locate(options.prd)
-    plan = with_checks(prd.load(paths.prd), options)
+    plan = validated(prd.load(paths.prd), options)
     return made(options, paths, plan, control, view, "")
 
 

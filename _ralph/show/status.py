@@ -228,6 +228,8 @@ def next_steps(status: Status, stopped: Stopped | None) -> list[str]:
     if status.running:
         return _unblock(status, blocked)
     # what no task can go on without comes first
+    if wrong := prd.misspelt(plan):
+        return [*wrong, again]
     if stop.stop == "budget":
         return [f"raise `budget` in {path}", again]
     if stop.exit == Exit.AGENT and history.this_run.denied:

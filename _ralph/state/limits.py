@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from _ralph import text
 from _ralph.errors import BadInput, Stop
-from _ralph.model import NO_LIMIT, Share, Spent, Task, Verdict
+from _ralph.model import NO_LIMIT, Json, Share, Spent, Task, Verdict
 from _ralph.state.history import History, TaskHistory, Unavailable
 from _ralph.state.records import AttemptEnded
 
@@ -67,7 +67,11 @@ def resolve(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Limits:
     for name, value in settings.get("budget", {}).items():
         named[f"budget_{name}"] = value
     named |= {name: value for name, value in given.items() if value is not None}
-    return Limits(**{name: named[name] for name in named if name in Limits._fields})
+    values: Json = {}
+    for name in Limits._fields:
+        if isinstance(named.get(name), (int, float)):  # the schema refuses all else
+            values[name] = named[name]
+    return Limits(**values)
 
 
 def next_time(clock: str, now: float) -> float:

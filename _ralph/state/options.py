@@ -57,9 +57,9 @@ def load_plan(paths: Paths, options: Options) -> Plan:
 
 
 def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
-    """The plan, with the checks of the command line. BadInput if nothing
+    """The plan, validated, with the checks of the command line. BadInput if nothing
     could prove a task."""
-    plan = with_checks(plan, options)
+    plan = validated(plan, options)
     if is_starter(plan):
         raise BadInput(
             f"{paths.prd.name} has only the example that `ralph init` wrote; edit it, or: "
@@ -70,9 +70,10 @@ def admit(plan: Plan, paths: Paths, options: Options) -> Plan:
     return plan
 
 
-def with_checks(plan: Plan, options: Options) -> Plan:
-    """The plan, with the checks of the command line. BadInput for a key that is gone
-    and confined agents."""
+def validated(plan: Plan, options: Options) -> Plan:
+    """The plan, validated against the schema, with the checks of the command line.
+    BadInput for a key that is gone and confined agents."""
+    prd.validate(plan)
     gone.keys_in(plan)
     return replace(
         plan, checks=plan.checks + prd.parse_checks(list(options.checks), "--check")

@@ -46,8 +46,7 @@ _WAY_ON = "; `ralph plan FILE` makes a plan of anything else"
 
 
 def load(path: Path) -> Plan:
-    """The plan at `path`. BadInput says what is wrong, where, and what was expected, or
-    which key is nearly a known one."""
+    """The plan at `path`. BadInput says what is wrong, where, and what was expected."""
     if path.exists() and not path.is_file():  # a FIFO would be waited for
         raise BadInput(f"{path} cannot be read: it is not a regular file; move it away")
     try:
@@ -62,7 +61,7 @@ def load(path: Path) -> Plan:
         raise BadInput(f"there is no {path}; {ways}") from None
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
-    return validated(source, path)
+    return read(source, path)
 
 
 def plan_above(path: Path) -> Path | None:
@@ -73,31 +72,15 @@ def plan_above(path: Path) -> Path | None:
     return None
 
 
-def validated(source: str, path: Path) -> Plan:
-    """The plan in `source`, held against the schema. BadInput names the first wrong
-    places, or a key that is nearly a known one."""
-    data = _document(source, path)
-    _task_list(data, path)
-    schema.validate(data, path.name)
-    plan = _plan(data, source, path)
-    in_plan, in_task = schema.known_keys()
-    known = [("", plan.top, in_plan)]
-    for task in plan.tasks:
-        known.append((f" {text.one_line(task.id, 60)}:", task.raw, in_task))
-    lines = []
-    for where, entry, keys in known:
-        if wrong := schema.misspelt(entry, keys):
-            lines.append(f"{path.name}:{where} {wrong}")
-    if lines:
-        raise BadInput("\n".join(lines))
-    return plan
-
-
 def read(source: str, path: Path) -> Plan:
-    """The plan in `source`, as if it were the file `path`, where all values have the
-    types of the schema; without a name it is called like its folder. BadInput as for
-    `load`."""
-    return _plan(_document(source, path), source, path)
+    """The plan in `source`, as if it were the file `path`; without a name it is called
+    like its folder. BadInput as for `load`."""
+    data = _document(source, path)
+    try:
+        return _plan(data, source, path)
+    except _WrongType:  # only then: to validate 20,000 tasks takes many seconds
+        schema.validate(data, path.name)
+        raise
 
 
 def _plan(data: Any, source: str, path: Path) -> Plan:
@@ -107,10 +90,14 @@ def _plan(data: Any, source: str, path: Path) -> Plan:
     tasks = _with_ids(tasks, path.name)
     _check_dependencies(tasks, path.name)
     top = data if isinstance(data, dict) else {}
-    settings = {key: top[key] for key in sorted(SETTINGS & top.keys())}
-    for key in ("protect", "keep"):
-        settings[key] = list(_patterns(top, key, f"{path.name}: "))
-    settings = {key: value for key, value in settings.items() if value}
+    settings = {}
+    for key in sorted(SETTINGS):
+        kinds = [dict] if key in ("agents", "budget", "limits") else []
+        value = _get(top, key, *kinds)
+        if key in ("protect", "keep"):
+            value = list(_patterns(top, key, f"{path.name}: "))
+        if value not in (None, []):
+            settings[key] = value
     project = str(_get(top, "project") or path.resolve().parent.name)
     return Plan(
         path=path,
@@ -119,11 +106,36 @@ def _plan(data: Any, source: str, path: Path) -> Plan:
         list_key=list_key,
         tasks=tuple(tasks),
         project=text.one_line(project, 80),
-        branch=_get(top, "branchName") or None,
-        checks=parse_checks(_get(top, "checks") or [], f"{path.name}: checks"),
+        branch=_get(top, "branchName", str) or None,
+        checks=parse_checks(_get(top, "checks", list) or [], f"{path.name}: checks"),
         setup=_setup(settings.get("setup")),
         settings=settings,
     )
+
+
+def validate(plan: Plan) -> None:
+    """Hold a plan against the schema. BadInput names the first wrong places, or a key
+    that is nearly a known one."""
+    if lines := misspelt(plan):
+        raise BadInput("\n".join(lines))
+    schema.validate(plan.data, plan.path.name)
+
+
+def misspelt(plan: Plan) -> list[str]:
+    """A line for each object of a plan with a key that is nearly a known one."""
+    in_plan, in_task = schema.known_keys()
+    known = [("", plan.top, in_plan)]
+    for task in plan.tasks:
+        known.append((f" {text.one_line(task.id, 60)}:", task.raw, in_task))
+    lines = []
+    for where, entry, keys in known:
+        if wrong := schema.misspelt(entry, keys):
+            lines.append(f"{plan.path.name}:{where} {wrong}")
+    return lines
+
+
+class _WrongType(BadInput):
+    """A value of a type that has no meaning under its key."""
 
 
 # ---------------------------------------------------------------- what follows from it
@@ -230,16 +242,24 @@ def _task_list(data: Any, path: Path) -> tuple[str | None, list[Any]]:
 
 
 def _task(raw: Any, index: int, where: str) -> Task:
-    own = _get(raw, "id")
+    if not isinstance(raw, dict):
+        raise _WrongType(where)
+    own = _get(raw, "id", int, str)
     given = "" if own is None else str(own)
     title = title_of(raw) or text.one_line(given, 120)
     if not title:
         raise BadInput(
             f"{where}: expected a title, a name or a description, found none"
         )
-    passed = _get(raw, "passed")
+    passed, status = _get(raw, "passed", bool), _get(raw, "status", str)
     if passed is None:
-        passed = status_of(raw) in DONE_WORDS
+        passed = status is not None and status_of(raw) in DONE_WORDS
+    given_limits = _get(raw, "limits", dict) or {}
+    limits = {
+        name: value
+        for name, value in given_limits.items()
+        if name in TaskLimits._fields and type(value) in (int, float)
+    }  # the schema refuses anything else
     return Task(
         id=given,
         title=title,
@@ -250,10 +270,10 @@ def _task(raw: Any, index: int, where: str) -> Task:
         depends_on=_texts(raw, "depends_on"),
         passed=passed,
         blocked=_blocked(raw),
-        checks=parse_checks(_get(raw, "checks") or [], f"{where}.checks"),
+        checks=parse_checks(_get(raw, "checks", list) or [], f"{where}.checks"),
         allow=_patterns(raw, "allow", f"{where}."),
-        agents=commands(_get(raw, "agent")),
-        limits=TaskLimits(**(_get(raw, "limits") or {})),
+        agents=commands(_get(raw, "agent", list, str)),
+        limits=TaskLimits(**limits),
     )
 
 
@@ -280,7 +300,7 @@ def title_of(raw: Json) -> str:
 
 def _blocked(raw: Json) -> str | None:
     """Why a task is blocked, or None."""
-    reason = _get(raw, "blocked")
+    reason = _get(raw, "blocked", str, bool)
     if not isinstance(reason, str) or not reason:
         held = [key for key in ("blocked", *ALIASES["skip"]) if raw.get(key) is True]
         if status_of(raw) in HELD_WORDS:
@@ -292,7 +312,7 @@ def _blocked(raw: Json) -> str | None:
 
 
 def _priority(raw: Json, where: str) -> float:
-    value = _get(raw, "priority")
+    value = _get(raw, "priority", int, float, str)
     if value is None:
         return float("inf")
     if isinstance(value, (int, float)):
@@ -314,7 +334,7 @@ def parse_checks(entries: list[Any], where: str) -> tuple[Check, ...]:
 
 def _check(value: Any, where: str) -> Check:
     entry = value if isinstance(value, dict) else {"run": value}
-    command = entry.get("run") or ""
+    command = _get(entry, "run", str, list) or ""
     run = command if isinstance(command, str) else _texts(entry, "run")
     if not "".join(run).strip():
         blank = "a blank one would always be green and prove nothing"
@@ -323,11 +343,11 @@ def _check(value: Any, where: str) -> Check:
         name="",
         run=run,
         timeout=text.seconds(entry.get("timeout", 600), f"{where}.timeout"),
-        once=entry.get("once", False),
-        results=entry.get("results") or "",
-        starts_red=entry.get("startsRed", False),
+        once=_get(entry, "once", bool) or False,
+        results=_get(entry, "results", str) or "",
+        starts_red=_get(entry, "startsRed", bool) or False,
     )
-    name = entry.get("name") or check.command
+    name = _get(entry, "name", str) or check.command
     return check._replace(name=text.one_line(name, 60))
 
 
@@ -335,8 +355,12 @@ def _setup(value: Any) -> Setup | None:
     """The command that makes a checkout ready: a text, or an object with `run` and
     `when`."""
     entry = value if isinstance(value, dict) else {"run": value}
-    run = entry["run"] or ""
-    return Setup(run, _texts(entry, "when")) if run.strip() else None
+    run = _get(entry, "run", str) or ""
+    if run.strip():
+        return Setup(run, _texts(entry, "when"))
+    if isinstance(value, dict):
+        raise _WrongType("setup")
+    return None
 
 
 def _with_ids(tasks: list[Task], where: str) -> list[Task]:
@@ -382,20 +406,28 @@ def _check_dependencies(tasks: list[Task], where: str) -> None:
         raise BadInput(f"{where}: {what}: {circle}") from None
 
 
-def _get(raw: Json, meaning: str) -> Any:
-    """What stands in an object under the first key of this meaning, or None."""
+def _get(raw: Json, meaning: str, *kinds: type) -> Any:
+    """What stands in an object under the first key of this meaning, or None; _WrongType
+    if it is none of `kinds`, where any are given."""
     for key in ALIASES.get(meaning, [meaning]):
-        if raw.get(key) is not None:
-            return raw[key]
+        value = raw.get(key)
+        if value is not None:
+            if kinds and type(value) not in kinds:
+                raise _WrongType(meaning)
+            return value
     return None
 
 
 def _texts(raw: Json, meaning: str) -> tuple[str, ...]:
     """A list of texts, numbers or objects with `text`; one text may stand alone."""
-    value = _get(raw, meaning) or []
+    value = _get(raw, meaning, list, str) or []
     texts = []
     for entry in [value] if isinstance(value, str) else value:
-        texts.append(str(entry["text"] if isinstance(entry, dict) else entry))
+        if isinstance(entry, dict):
+            entry = entry.get("text")
+        if type(entry) not in (str, int):
+            raise _WrongType(meaning)
+        texts.append(str(entry))
     return tuple(texts)
 
 

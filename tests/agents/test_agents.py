@@ -447,6 +447,7 @@ haiku     claude --model haiku /run/prompt.md --at={log}
 """)
 def test_a_row_that_is_like_another(tmp_path: Path, command: str, argv: str) -> None:
     plan = a_plan(tmp_path, LIKE)
+    prd.validate(plan)
     clis = with_own(plan.settings["agents"])
     agent = find_agent(command, clis, "full")
     opus = f"{STREAM[7:]} --dangerously-skip-permissions --model opus"
@@ -466,6 +467,7 @@ def test_a_row_that_is_like_itself_or_like_none_is_refused(
     tmp_path: Path, rows: str, said: str
 ) -> None:
     plan = a_plan(tmp_path, rows)
+    prd.validate(plan)
     refused = f"agents.a: `like` names no agent above it: {said} "
     with pytest.raises(BadInput, match=f"^{re.escape(refused)}[^.\\n]*$"):
         with_own(plan.settings["agents"])
@@ -483,7 +485,7 @@ row
 """)
 def test_a_row_that_is_none_is_refused(tmp_path: Path, row: str) -> None:
     with pytest.raises(BadInput, match=r"agents\.mine"):
-        a_plan(tmp_path, f'{{"mine": {row}}}')
+        prd.validate(a_plan(tmp_path, f'{{"mine": {row}}}'))
 
 
 def a_plan(folder: Path, rows: str) -> Plan:

@@ -353,7 +353,7 @@ def test_what_is_red_is_shown_with_its_last_lines(repo: Repo) -> None:
 # ---------------------------------------------------------------- quick
 
 HEAVY = {
-    "jinja2", "filelock", "psutil", "pathspec", "asyncio",
+    "jinja2", "jsonschema", "filelock", "psutil", "pathspec", "asyncio", "tempfile",
     "_ralph.loop.run", "email",
 }  # fmt: skip
 

@@ -110,6 +110,7 @@ def test_a_write_changes_one_field_and_no_other_byte(
     tmp_path: Path, name: str, word: str
 ) -> None:
     plan = load(tmp_path, SHAPES[name])
+    prd.validate(plan)
     for task in plan.tasks:
         assert_written(load(tmp_path, SHAPES[name]), task, word)
 

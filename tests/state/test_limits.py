@@ -65,11 +65,14 @@ attempts=1 hours=0.5 / - / - -> attempts=1 hours=0.5
 usd=3 tokens=9 / usd=100 tokens=5 / usd=4 -> usd=4 tokens=9 budget_usd=100 budget_tokens=5
 - / - / max_wait=60.0 hours=1.0 -> max_wait=60 hours=1
 - / - / max_wait=0.0 -> max_wait=0
+iteration=5 usd="20" tokens=null / hours=1 usd=[1] / - -> -
 """
 
 
 @pytest.mark.parametrize(("said", "wanted"), rows(RESOLVED))
 def test_resolve(said: str, wanted: str) -> None:
+    """What the schema refuses is no limit: `ralph status` reads a plan that no run would
+    take."""
     of_run, budget, given = map(fields, said.split(" / "))
     settings = {"limits": of_run, "budget": budget}
     assert resolve(settings, given) == Limits(**fields(wanted))

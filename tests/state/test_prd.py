@@ -61,6 +61,7 @@ ed1ec9.json -> features: []
 def test_a_file_from_the_wild(name: str, wanted: str) -> None:
     try:
         plan = prd.load(SHAPED / name)
+        prd.validate(plan)
     except BadInput as error:
         assert wanted in str(error)
         return
@@ -213,6 +214,7 @@ CHECKS = r"""
 {"run": "x"} -> ["x", "x", 600.0, false]
 {"name": "n", "run": ["x", "y"], "timeout": "10m", "once": true} -> [["x", "y"], "n", 600.0, true]
 {"run": "x", "timeout": 90} -> ["x", "x", 90.0, false]
+{"run": "x", "name": null} -> ["x", "x", 600.0, false]
 "a\nb" -> ["a\nb", "a b", 600.0, false]
 """
 
@@ -238,6 +240,7 @@ null -> null
 @pytest.mark.parametrize(("said", "wanted"), rows(SETUPS))
 def test_setup(tmp_path: Path, said: str, wanted: str) -> None:
     plan = load(tmp_path, f'{{"tasks": [{{"title": "x"}}], "setup": {said}}}')
+    prd.validate(plan)
     setup = plan.setup
     found = [setup.run, list(setup.when)] if setup else None
     assert found == json.loads(wanted)
@@ -336,7 +339,7 @@ def test_missing_ids_are_made_from_titles_and_stay(
 def assert_refused(path: Path, *fragments: str) -> None:
     """By the reader, or by the schema, without which no plan is worked."""
     with pytest.raises(BadInput) as refused:
-        prd.load(path)
+        prd.validate(prd.load(path))
     message = str(refused.value)
     assert refused.value.exit is Exit.USAGE
     assert path.name in message
@@ -446,20 +449,21 @@ WRONG_IN_A_TASK = r"""
 {"agent": 5} -> agent: 5 is not of type 'string', 'array', 'null'
 {"checks": "npm test"} -> checks: 'npm test' is not of type 'array', 'null'
 {"checks": {}} -> checks: {} is not of type 'array', 'null'
-{"checks": ["x", ""]} -> checks[1]: found '', expected: A command.
-{"checks": [[]]} -> checks[0]: [] should be non-empty
-{"checks": [{}]} -> checks[0]: 'run' is a required property
-{"checks": [null]} -> checks[0]: None is not of type
-{"checks": [" "]} -> checks[0]: found ' ', expected: A command.
+{"checks": ["x", ""]} -> checks[1]: expected a command; a blank one would always be green and prove nothing
+{"checks": [[]]} -> checks[0]: expected a command; a blank one would always be green and prove nothing
+{"checks": [{}]} -> checks[0]: expected a command; a blank one would always be green and prove nothing
+{"checks": [null]} -> checks[0]: expected a command; a blank one would always be green and prove nothing
+{"checks": [" "]} -> checks[0]: expected a command; a blank one would always be green and prove nothing
+{"checks": ["\n"]} -> checks[0]: expected a command; a blank one would always be green and prove nothing
 {"checks": [[" "]]} -> checks[0]: expected a command; a blank one would always be green and prove nothing
-{"checks": [{"run": "\t"}]} -> checks[0].run: found '\t', expected: The command
+{"checks": [{"run": "\t"}]} -> checks[0]: expected a command; a blank one would always be green and prove nothing
 {"checks": [[""]]} -> checks[0]: expected a command; a blank one would always be green and prove nothing
 {"checks": [["x", 5]]} -> checks[0][1]: 5 is not of type 'string'
 {"checks": [{"run": 5}]} -> checks[0].run: 5 is not of type 'string', 'array'
 {"checks": [{"run": "x", "cmd": "y"}]} -> checks[0]: Additional properties are not allowed ('cmd' was unexpected)
 {"checks": [{"run": "x", "once": "yes"}]} -> checks[0].once: 'yes' is not of type 'boolean'
-{"checks": [{"run": "x", "timeout": "soon"}]} -> checks[0].timeout: found 'soon', expected: How long it can take: seconds, or 90s, 10m, 2h.
-{"checks": [{"run": "x", "timeout": 0}]} -> checks[0].timeout: 0 is less than or equal to the minimum
+{"checks": [{"run": "x", "timeout": "soon"}]} -> checks[0].timeout: expected a duration such as 90s, 10m or 2h, found 'soon'
+{"checks": [{"run": "x", "timeout": 0}]} -> checks[0].timeout: expected a duration such as 90s, 10m or 2h, found 0
 {"checks": [{"run": "x", "name": 5}]} -> checks[0].name: 5 is not of type 'string'
 """
 
@@ -508,7 +512,7 @@ WRONG_AT_THE_TOP = r"""
 {"limits": {"jobs": 1.5}} -> limits.jobs: 1.5 
 {"limits": {"jobs": "four"}} -> limits.jobs: 'four' 
 {"setup": {"when": ["x"]}} -> setup: 'run' is a required property
-{"setup": {"run": " "}} -> setup.run: found ' ', expected: 
+{"setup": {"run": " "}} -> setup.run: found ' '
 {"setup": {"run": "x", "whenever": []}} -> setup: 
 {"project": 5} -> project: 5 
 """
@@ -549,12 +553,12 @@ def test_a_key_that_is_nearly_a_known_one_is_an_error(
         task.update(json.loads(keys.removeprefix("task ")))
     else:
         top.update(json.loads(keys))
-    source = json.dumps(top)
+    plan = load(tmp_path, json.dumps(top))
     if not said:
-        load(tmp_path, source)
+        prd.validate(plan)
         return
     with pytest.raises(BadInput, match=re.escape(said)):
-        load(tmp_path, source)
+        prd.validate(plan)
 
 
 @pytest.mark.parametrize("place", ["prd.json", "sub/prd.json"])
@@ -605,4 +609,4 @@ def test_every_property_of_the_schema_is_described_and_every_key_is_there() -> N
 
 
 def test_what_init_writes_is_valid() -> None:
-    prd.load(ROOT / "templates" / "prd.json")
+    prd.validate(prd.load(ROOT / "templates" / "prd.json"))
