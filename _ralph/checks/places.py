@@ -307,17 +307,18 @@ class Places:
         return result
 
     def stamp(self, tree: str) -> str:
-        """What a place that holds `tree` belongs to: `setup`, and the files that its
-        `when` names, or all of them. A place with another stamp is made anew."""
-        if self.setup is None:
-            return "no setup"
-        found = [self.home.tree(tree)]
-        if self.setup.when:
+        """What a place that holds `tree` belongs to: `setup`, the files that its `when`
+        names, or all of them, and the names of what home's `.worktreeinclude` brings. A
+        place with another stamp is made anew."""
+        source = ["no setup"]
+        if self.setup and not self.setup.when:
+            source = [self.setup.run, self.home.tree(tree)]
+        elif self.setup:
             entries = self.home.entries(tree)
             names = sorted(patterns.matching(self.setup.when, entries))
-            found = [f"{entries[name]} {name}" for name in names]
-        source = "\0".join([self.setup.run, *found])
-        return files.digest(source.encode("utf-8", "surrogatepass"))
+            source = [self.setup.run, *(f"{entries[name]} {name}" for name in names)]
+        words = "\0".join([*source, *sorted(self.from_home.copied)])
+        return files.digest(words.encode("utf-8", "surrogatepass"))
 
     def set_up(
         self, place: Checkout, name: str, env: Mapping[str, str] | None = None

@@ -236,7 +236,8 @@ def _read_answer(loop: Loop, was: Plan, message: str) -> Plan:
     for key in ("openQuestions", was.list_key or ""):
         top.pop(key, None)
     top.setdefault("project", was.project)
-    top["description"] = text.clip(str(answer.get("description") or ""), 4000)
+    if answer.get("description"):
+        top["description"] = text.clip(str(answer["description"]), 4000)
     top["branchName"] = _branch(loop, was)
     if not was.checks:
         for key in ("setup", "checks"):

@@ -78,7 +78,9 @@ def examine(loop: Loop, results: Results, candidate: Candidate) -> Examined:
     hooked = Hooked(candidate.commit)
     evidence: list[Evidence] = []
     notices = remove_strays(loop.paths.places)
-    commands = [check.command for check in program]
+    # Of all tasks: one may undo what proved another
+    every = [*program, *loop.plan.every_check]
+    commands = {check.command for check in every}
     tests = changed_tests(loop.git, candidate.tip, candidate.commit, commands)
     can_pass = candidate.changes_tree or kept_away(result) is None
     # what follows a path of this machine would be green here alone

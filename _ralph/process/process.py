@@ -407,8 +407,9 @@ def sweep(
 
 
 def send(number: signal.Signals, pids: Iterable[int]) -> None:
-    """Send processes a signal, as far as they are there."""
-    for pid in pids:
+    """Send processes a signal, as far as they are there: a script before what it waits
+    for, or it would go on for a moment."""
+    for pid in sorted(pids):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 

@@ -30,6 +30,7 @@ pyproject.toml    PLAIN            NONE              python3 -m pytest     yes
 pyproject.toml    PLAIN            NEEDS             python3 -m pytest     no
 pyproject.toml    -                [project]         python3 -m pytest     no
 Makefile          test: true  test: false  make -s test          yes
+eslint.config.js  x                y                 npx eslint .          yes
 setup.cfg         -                [tool:pytest]\naddopts = --setup-plan  python3 -m pytest  yes
 """)
 def test_what_decides_what_a_check_does_is_named_like_a_test(

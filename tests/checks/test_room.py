@@ -71,6 +71,7 @@ the command              2
 the folder is gone       2
 the note is damaged      2
 a file to carry over     2
+no file to carry over    2
 """)
 def test_a_room_is_made_anew_for_another_tree(
     project: Repo, what: str, times: str
@@ -90,10 +91,13 @@ def test_a_room_is_made_anew_for_another_tree(
         room.place.beside("setup").write_text("{")
     if what == "a file to carry over":
         project.write(".env", "KEY=2\n")
+    if what == "no file to carry over":
+        project.write(".worktreeinclude", "")
     again = room_of(project, setup)
     assert again.prepare(commit, "0002") is None
     assert (again.path / "deps/made").read_text() == "one\n"  # from nothing, each time
     assert setups(again) == int(times)
+    assert (again.path / ".env").exists() == (what != "no file to carry over")
 
 
 def test_with_when_only_the_files_that_it_names_make_another_room(
