@@ -176,7 +176,10 @@ def run_process(
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno in SHORTAGES:
                 raise  # the system's fault, not the command's
-            return ProcessResult(exit=127, ended=Ended.MISSING, tail=str(error))
+            why = str(error)
+            if isinstance(error, FileNotFoundError) and os.path.exists(command.argv[0]):
+                why = f"what the first line of {command.argv[0]} names is not there"
+            return ProcessResult(exit=127, ended=Ended.MISSING, tail=why)
         logs: dict[int, Transcript] = {}
         for pipe, log in ((child.stdout, out_log), (child.stderr, err_log)):
             if pipe is not None:

@@ -214,8 +214,14 @@ def test_a_large_prompt_reaches_a_slow_reader_and_one_that_never_reads(
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
-    result = run_process(Command(["/no/such/program"], tmp_path, {}, 1), Control())
-    assert (result.ended, result.exit) == (Ended.MISSING, 127)
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\r\n")
+    script.chmod(0o755)
+    for program, said in (("/no/such/program", "No such file"), (script, "first line")):
+        command = Command([str(program)], tmp_path, {}, 1)
+        result = run_process(command, Control())
+        assert (result.ended, result.exit) == (Ended.MISSING, 127)
+        assert said in result.tail
 
 
 @pytest.mark.parametrize("way", WAYS)
