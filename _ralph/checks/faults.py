@@ -18,9 +18,9 @@ def _any(*patterns: str) -> re.Pattern[str]:
 
 
 _PROGRAM = _any(
-    r"(?:npm (?:error|ERR!) )?\S+: (?:line )?(?:\d+: )?([\w.+-]+): (?:[Cc]ommand )?not found",
+    r"(?:npm (?:error|ERR!) )?\S+: (?:line )?(?:\d+: )?(?:exec: )?([\w.+-]+): (?:[Cc]ommand )?not found",
     r"\S+: command not found: ([\w.+-]+)",
-    r"\S*env: \W?([\w.+-]+)\W?: No such file or directory",
+    r"\S*(?:env|timeout|nice|nohup|time|xargs|stdbuf): (?:[a-z ]+ )?\W?([\w.+-]+)\W?: No such file or directory",
     r"make(?:\[\d+\])?: ([\w.+-]+): No such file or directory",
     r"\[Errno 2\] No such file or directory: '([\w+-]+)'",  # ralph's own words
 )

@@ -20,10 +20,11 @@ candidate, and the ancestors that were asked. What a large suite reports takes 2
 @dataclass(frozen=True)
 class Own:
     """What a task's own checks said before its first attempt in this run: on which
-    commit, and which were green, by their commands."""
+    commit, which were green, by their commands, and its tree."""
 
     commit: str = ""
     green: dict[str, bool] = field(default_factory=dict)
+    tree: str = ""
 
 
 @dataclass
@@ -58,8 +59,14 @@ class Results:
     def save(self) -> None:
         """Replace the file, which no later run reads, so that it need not outlive a
         power cut. OSError leaves the old one as it was."""
+        owned: dict[str, set[str]] = {}  # what is evidence for the whole run
+        for own in self.known.own.values():
+            owned.setdefault(own.tree, set()).update(own.green)
         for tree in list(self.known.said)[:-MOST_TREES]:
-            del self.known.said[tree]
+            said = self.known.said.pop(tree)
+            kept = {name: said[name] for name in owned.get(tree, ()) if name in said}
+            if kept:
+                self.known.said = {tree: kept, **self.known.said}
         files.make_way(self.path)
         files.atomic_write(self.path, codec.dumped(self.known))
 

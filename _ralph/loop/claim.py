@@ -256,6 +256,10 @@ def prepare(loop: Loop, results: Results, begun: Begun) -> Begun | None:
         loop.view.line(said, color="red")
         close(loop, begun, Verdict.SET_ASIDE, cannot)
         return None
+    if time.time() >= loop.ends:
+        why = "the run's time was up before its agent started"
+        close(loop, begun, Verdict.INTERRUPTED, why)
+        return None
     red = []
     failing = []
     own = results.known.own.get(own_key(loop, task), Own())
@@ -304,7 +308,7 @@ def own_checks(loop: Loop, results: Results, begun: Begun, tip: str = "") -> str
             if why := cannot_run(loop, begun.task, result):
                 return why
             green[result.command] = result.ok
-    results.known.own[key] = Own(tip, green)
+    results.known.own[key] = Own(tip, green, loop.git.tree(tip))
     loop.view.lines(found.notices)
     return ""
 

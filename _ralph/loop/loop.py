@@ -190,14 +190,14 @@ class Loop:
                 raise StopNow
             with contextlib.suppress(TimeoutError):
                 lock.acquire(timeout=0)
-                if not holder.exists():
+                if not os.path.lexists(holder):
                     break
                 lock.release()
             if time.time() >= ends:
                 raise time_is_up()
             self.control.wait(_POLL)
         try:
-            holder.write_text(str(self.number))
+            holder.symlink_to(str(self.number))  # at once, as no file is written
             yield
         finally:
             holder.unlink(missing_ok=True)

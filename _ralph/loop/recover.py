@@ -12,6 +12,7 @@ from _ralph.loop.roles import cut_off
 from _ralph.loop.stages import Begun, Worked
 from _ralph.loop.work import collect_again, noted_end
 from _ralph.model import Share, Task, Verdict, spent_on
+from _ralph.state import edit
 from _ralph.state.records import AttemptBegan
 
 
@@ -20,6 +21,7 @@ def recover(loop: Loop) -> list[Worked]:
     noted as passed where its commit is on the branch, goes on where its agent had
     started, and is closed without counting otherwise. Loop 1 does it for numbers that
     no longer run, and looks for what plan and log lost."""
+    edit.remove_half_written(loop.paths)
     loop.read()
     found = []
     landed = loop.branch.landed(loop.tip())

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import glob
-import os
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
-from _ralph import files, text
+from _ralph import text
 from _ralph.agents import registry
 from _ralph.agents.team import Agents
 from _ralph.checks import elsewhere, opening, trust
@@ -46,7 +43,7 @@ def begin(
     paths = locate(options.prd)
     plan = load_plan(paths, options)
     notices = Log(paths.progress, plan).close_torn_record()
-    remove_half_written(paths)
+    edit.remove_half_written(paths)
     loop = made(options, paths, plan, control, view, run_id)
     history = loop.history
     if loop.log.has_other_plans and history.last is None:
@@ -158,16 +155,3 @@ def made(
         control=control,
         view=view,
     )
-
-
-def remove_half_written(paths: Paths) -> None:
-    """Remove the new plan that an edit which was killed had not put in place yet."""
-    real = Path(os.path.realpath(paths.prd))
-    # as files.py names them
-    random = "[0-9a-f]" * 12
-    ours = f".{glob.escape(real.name)}.{random}{files.TEMPORARY}"
-    left = [*real.parent.glob(ours)]
-    if left:
-        with edit.lock(paths.private):  # so that no edit is under way
-            for name in left:
-                files.clear(name)

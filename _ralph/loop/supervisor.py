@@ -240,16 +240,17 @@ class Supervisor:
 
 
 def clear_room(loop: Loop, number: int | None = None) -> None:
-    """Where a loop of this number (None: any) died in the clean room, and what it
-    started was ended: ralph's own git locks go, and the room is made anew."""
+    """Where a loop of this number (None: any) died, and what it started was ended: its
+    git locks go; if that was in the clean room, those of the room, too, and the room is
+    made anew."""
     holder = loop.paths.private / HOLDER
-    files.make_way(holder)
-    said = files.read_regular(holder, 20)
-    if said is None or (number is not None and said != str(number).encode()):
-        return
-    remove_git_locks(loop.paths, loop.branch.name, "room")
-    files.clear(loop.places.place(loop.paths.room).beside("setup"))
-    files.clear(holder)
+    in_room = os.path.lexists(holder)
+    if in_room and number is not None and holder.is_symlink():
+        in_room = os.readlink(holder) == str(number)
+    remove_git_locks(loop.paths, loop.branch.name, number, in_room)
+    if in_room:
+        files.clear(loop.places.place(loop.paths.room).beside("setup"))
+        files.clear(holder)
 
 
 def close_run(loop: Loop, stop: Stop) -> Stop:

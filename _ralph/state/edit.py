@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import glob
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +13,7 @@ from typing import Any
 
 from _ralph import files
 from _ralph.errors import BadInput, StopNow, TryLater
-from _ralph.model import Json, Plan, Task
+from _ralph.model import Json, Paths, Plan, Task
 from _ralph.state import jsontext, prd
 from _ralph.state.prd import ALIASES, DONE_WORDS, HELD_WORDS, status_of
 
@@ -215,3 +217,16 @@ def _next_id(plan: Plan, taken: set[str], title: str) -> str | int:
     if isinstance(last.raw.get("id"), int):
         return number
     return f"{prefix}{number:0{len(digits)}}"
+
+
+def remove_half_written(paths: Paths) -> None:
+    """Remove the new plan that an edit which was killed had not put in place yet."""
+    real = Path(os.path.realpath(paths.prd))
+    # as files.py names them
+    random = "[0-9a-f]" * 12
+    ours = f".{glob.escape(real.name)}.{random}{files.TEMPORARY}"
+    left = [*real.parent.glob(ours)]
+    if left:
+        with lock(paths.private):  # so that no edit is under way
+            for name in left:
+                files.clear(name)

@@ -103,12 +103,15 @@ def end_killed_run(paths: Paths) -> None:
     files.clear(notes)
 
 
-def remove_git_locks(paths: Paths, branch: str, place: str = "") -> None:
+def remove_git_locks(
+    paths: Paths, branch: str, loop: int | None = None, in_room: bool = True
+) -> None:
     """Remove the locks of git calls of ours that were killed, on files of ralph's: of
-    all places, or of those whose name begins with `place`."""
+    all, or of the `loop` with this number and, if it died `in_room`, those of the room.
+    Other loops may be at work."""
     plan, common = paths.private.name, paths.private.parent.parent
     names = [
-        f"ralph/{plan}/{place}*.index*",
+        f"ralph/{plan}/*.index*",
         f"refs/ralph/*/{plan}",
         f"refs/ralph/*/{plan}/**/*",
     ]
@@ -116,7 +119,10 @@ def remove_git_locks(paths: Paths, branch: str, place: str = "") -> None:
         names.append(f"refs/heads/{glob.escape(branch)}")
     for name in names:
         for left in [*common.glob(f"{name}.lock")]:
-            files.clear(left)
+            is_loop_s = left.name.startswith("work-") or "attempt" in left.parts
+            mine = left.name == f"{loop}.lock" or left.name.startswith(f"work-{loop}.")
+            if loop is None or (mine if is_loop_s else in_room):
+                files.clear(left)
 
 
 def discard_unsynced(paths: Paths) -> None:

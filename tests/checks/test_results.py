@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from _ralph.checks.results import Known, Own, Results
+from _ralph.checks.results import MOST_TREES, Known, Own, Results
 from _ralph.model import Check, CheckResult
 from tests.checks import scripted
 
@@ -50,6 +50,19 @@ def saved(results: Results) -> Results:
 
 def test_another_process_reads_what_was_saved(results: Results) -> None:
     assert Results.read(saved(results).path, "valid", tree_of) == results
+
+
+def test_what_own_checks_said_before_the_work_outlives_all_others(
+    results: Results,
+) -> None:
+    results.add("first", [said(A, False), said(B)])
+    results.known.own["T1"] = Own("first", {A.command: False}, "first")
+    for number in range(2 * MOST_TREES):
+        results.add(f"tree{number}", [said(A)])
+    results.save()
+    assert [run.ok for run in results.runs("first", A.command)] == [False]
+    assert results.missing("first", [B]) == [B]
+    assert results.missing("tree0", [A]) == [A]
 
 
 def test_nothing_is_known_where_it_is_for_something_else(results: Results) -> None:

@@ -295,14 +295,18 @@ landing.advance, landing.note = advance, note
     ),
     "the record before what is blocked in the plan": (
         """
-from _ralph.loop import landing
 from _ralph.loop.loop import Loop
+from _ralph.state import edit
 later = []
-def write(loop, *given, real=Loop.write, block=landing.block):
+def set_blocked(plan, *given):
+    later.append(given)
+    return plan.text
+def write(loop, *given, real=Loop.write, block=edit.set_blocked):
     real(loop, *given)
     while later:
-        block(*later.pop())
-Loop.write, landing.block = write, lambda *given: later.append(given)
+        task = later.pop()
+        loop.mark(lambda plan: block(plan, *task))
+Loop.write, edit.set_blocked = write, set_blocked
 """,
         "replace prd.json",
         "more than was under way was paid for twice",
