@@ -166,7 +166,7 @@ class Project:
         suite behind it; one for all where they are no plain ones. `outer` are the
         scripts that start it."""
         script = self.scripts[name]
-        whole = re.sub("^npm run test$", "npm test", f"{run} {name}")
+        whole = re.sub("npm run test$", "npm test", f"{run} {name}")
         found: list[Any] = []
         for step in script.split(" && "):
             called = RUNS.fullmatch(step)

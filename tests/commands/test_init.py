@@ -99,6 +99,7 @@ def found(project: Project) -> tuple[str, list[str], list[str]]:
     {"scripts": {"build": "vite build", "typecheck": "tsc --noEmit", "lint": "eslint .", "test": "vitest run"}}  npm ci                      npm run typecheck; npm run lint; npm test
     {"scripts": {"typecheck": "tsc", "lint": "eslint .", "test": "vitest run"}, ".gitlab-ci.yml": "strategy: [lint]\\nrun: npm run type-check"}  npm ci  npm run lint; npm test
     {"scripts": {"test": "cd a && vitest run", "lint": "eslint . && tsc"}}                   npm ci                                         npx eslint .; npx tsc; npm test
+    {"scripts": {"test": "npm run test-ci && tsc", "test-ci": "c8 x"}}                       npm ci                                         npm run test-ci; npx tsc
     {"scripts": {"test": "npm run lint && vitest run", "lint": "eslint . && node x.js"}}     npm ci                                         npx eslint .; node x.js; npx vitest run
     {"scripts": {"test": "vitest run"}, "pnpm-lock.yaml": ""}                                pnpm install --frozen-lockfile                 pnpm test
     {"scripts": {"test": "vitest run"}, "manager": "pnpm@9.1.0"}                                     -                                              -
