@@ -81,7 +81,8 @@ def _nearest(key: str, known: frozenset[str]) -> str:
         return ""
     import difflib  # 5 ms, and hardly ever
 
-    for close in difflib.get_close_matches(key, known, 1, 0.85):
+    found = difflib.get_close_matches(key, known, 3, 0.85)
+    for close in sorted(found, key=lambda name: "_" in name):  # as documented first
         rest = key.removeprefix(close)
         if rest == key or rest[0].islower():
             return close

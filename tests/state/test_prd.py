@@ -534,9 +534,9 @@ NEARLY = r"""
 {"budgets": {"usd": 1}} -> prd.json: 'budgets' is unknown; is 'budget' meant?
 {"limits": {"iteration": 1}} -> limits: Additional properties are not allowed ('iteration' was unexpected)
 task {"cheks": ["x"]} -> prd.json: T1: 'cheks' is unknown; is 'checks' meant?
-task {"dependson": []} -> is 'depends_on' meant?
+task {"dependson": []} -> is 'dependsOn' meant?
 task {"acceptanceCriterion": []} -> is 'acceptanceCriteria' meant?
-task {"acceptance_criterias": []} -> is 'acceptance_criteria' meant?
+task {"acceptance_criterias": []} -> is 'acceptanceCriteria' meant?
 {"rules": "x", "phases": [], "maxUsd": 5, "project_id": 1} ->
 task {"blockedBy": [], "completed_at": "x", "completedAt": "x", "tests": "x", "estimate": 3} ->
 task {"usd": 5, "setup": "x", "attempts": 2} ->
