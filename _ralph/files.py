@@ -72,15 +72,15 @@ def write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def atomic_write(path: Path, data: bytes) -> None:
-    """Replace `path` by `data`: readers see the old file or the new one, also after a
-    power cut.
+def atomic_write(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace `path` by `data`: readers see the old file or the new one, and, if it is
+    `durable`, also after a power cut.
 
     A symlink stays a symlink (its target is replaced); the old file's owner and mode
     are kept, and a new one takes the owner of its folder. OSError leaves the old file
     as it was.
     """
-    _replace(Path(os.path.realpath(path)), data)
+    _replace(Path(os.path.realpath(path)), data, durable=durable)
 
 
 def replace_if(path: Path, data: bytes, expected: bytes) -> bool:
@@ -95,7 +95,9 @@ def replace_if(path: Path, data: bytes, expected: bytes) -> bool:
     return _replace(path, data, expected)
 
 
-def _replace(path: Path, data: bytes, expected: bytes | None = None) -> bool:
+def _replace(
+    path: Path, data: bytes, expected: bytes | None = None, durable: bool = True
+) -> bool:
     """Put a new file that holds `data` in the place of `path`, if that still holds what
     is expected: whether it was."""
     there = path.stat() if path.exists() else None
@@ -108,13 +110,15 @@ def _replace(path: Path, data: bytes, expected: bytes | None = None) -> bool:
             _give_to_owner(fd, there or path.parent.stat())
             if there:
                 os.fchmod(fd, stat.S_IMODE(there.st_mode))
-            fsync(fd)
+            if durable:
+                fsync(fd)
         if expected is not None and read_regular(path) != expected:
             return False
         os.replace(name, path)
     finally:
         name.unlink(missing_ok=True)
-    fsync_dir(path.parent)
+    if durable:
+        fsync_dir(path.parent)
     return True
 
 

@@ -68,7 +68,7 @@ class Results:
             if kept:
                 self.known.said = {tree: kept, **self.known.said}
         files.make_way(self.path)
-        files.atomic_write(self.path, codec.dumped(self.known))
+        files.atomic_write(self.path, codec.dumped(self.known), durable=False)
 
     def room_changes(self) -> None:
         """Note that the room does not hold what it did, before anything runs there."""

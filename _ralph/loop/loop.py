@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -157,7 +157,13 @@ class Loop:
     def mark(self, change: Callable[[Plan], str]) -> None:
         """Change prd.json: `change` makes its new text. Under the plan's lock. BadInput
         if it cannot be read."""
-        self.use(self.settings.with_plan(edit.apply(self.plan, change)))
+        ours = change(self.plan)
+        new = edit.apply(self.plan, change)
+        if new.text == ours:  # to hold it against the schema again takes its time
+            kept = replace(new, checks=self.plan.checks, branch=self.plan.branch)
+            self.use(replace(self.settings, plan=kept))
+        else:  # somebody saved it meanwhile
+            self.use(self.settings.with_plan(new))
 
     # ------------------------------------------------------------ the room's lock
 
