@@ -6,6 +6,7 @@ from __future__ import annotations
 import enum
 import functools
 import json
+from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -34,12 +35,12 @@ def dumped(value: object) -> bytes:
 def from_json(kind: type[Kind], value: object) -> Kind:
     """The dataclass `kind` of a JSON object. Unknown fields are ignored, and null is as
     if the field were missing. ValueError names the field that is wrong."""
-    hints = _hints(kind)  # type: ignore[arg-type]  # a class can be hashed
+    readers, _ = _fields(kind)  # type: ignore[arg-type]  # a class can be hashed
     given: Json = {}
     for name, part in _exactly(dict, value).items():
-        if name in hints and part is not None:
+        if name in readers and part is not None:
             try:
-                given[name] = _read(hints[name], part)
+                given[name] = readers[name](part)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
     try:
@@ -52,13 +53,10 @@ def to_json(value: Any) -> Any:
     """A value as JSON for `from_json`. Numbers are capped: some come from agents."""
     if is_dataclass(value):
         found = {}
-        for field in fields(value):
-            default = field.default
-            if field.default_factory is not MISSING:
-                default = field.default_factory()
-            part = getattr(value, field.name)
+        for name, default in _fields(value.__class__)[1].items():
+            part = getattr(value, name)
             if part != default:
-                found[field.name] = to_json(part)
+                found[name] = to_json(part)
         return found
     if isinstance(value, list):
         return [to_json(entry) for entry in value]
@@ -70,35 +68,48 @@ def to_json(value: Any) -> Any:
 
 
 @functools.cache
-def _hints(kind: Any) -> Json:
-    """The types of the fields of a dataclass, by their names."""
+def _fields(kind: Any) -> tuple[dict[str, Callable[[Any], Any]], Json]:
+    """A reader and the default for each field."""
     hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
+    readers, defaults = {}, {}
+    for field in fields(kind):
+        readers[field.name] = _reader(hints[field.name])
+        defaults[field.name] = field.default
+        if field.default_factory is not MISSING:
+            defaults[field.name] = field.default_factory()
+    return readers, defaults
 
 
-def _read(hint: Any, value: Any) -> Any:
-    """A value of this type from its JSON; ValueError for any other."""
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """Makes a value of this type from its JSON; ValueError for any other."""
     kinds = get_args(hint)
     if type(None) in kinds:
-        hint, kinds = kinds[0], ()
+        return _reader(kinds[0])
     if get_origin(hint) is list:
-        return [_read(kinds[0], part) for part in _exactly(list, value)]
+        entry = _reader(kinds[0])
+        return lambda value: [entry(part) for part in _exactly(list, value)]
     if get_origin(hint) is dict:
-        members = _exactly(dict, value).items()
-        return {key: _read(kinds[1], part) for key, part in members if part is not None}
-    if is_dataclass(hint):
-        return from_json(hint, value)  # type: ignore[arg-type]
+        entry = _reader(kinds[1])
+        return lambda value: {
+            key: entry(part)
+            for key, part in _exactly(dict, value).items()
+            if part is not None
+        }
+    if isinstance(hint, type) and is_dataclass(hint):
+        return functools.partial(from_json, hint)
     if issubclass(hint, (enum.Enum, Path)):
-        return hint(_exactly(str, value))
-    if hint in (int, float):
-        least = -MOST if hint is int else 0  # an exit status can be below zero
-        if type(value) not in (hint, int) or not least <= value <= MOST:
-            raise ValueError(f"expected a number from {least} to {MOST}")
-        return value
-    return _exactly(hint, value)
+        return lambda value: hint(_exactly(str, value))
+    return functools.partial(_number if hint in (int, float) else _exactly, hint)
 
 
 def _exactly(kind: type[Kind], value: object) -> Kind:
     if not isinstance(value, kind):
         raise ValueError(f"expected {kind.__name__}, found {type(value).__name__}")
+    return value
+
+
+def _number(kind: Any, value: Any) -> Any:
+    least = -MOST if kind is int else 0  # an exit status can be below zero
+    if type(value) not in (kind, int) or not least <= value <= MOST:
+        raise ValueError(f"expected a number from {least} to {MOST}")
     return value

@@ -66,14 +66,28 @@ def locate(prd_path: Path) -> Paths:
     folder = prd_path.parent.resolve()
     if not folder.is_dir():
         raise BadInput(f"there is no folder {prd_path.parent}")
-    from _ralph.git.git import git_places  # 20 ms with the call
+    around = _plain_repository(folder)
+    if not around:
+        from _ralph.git.git import git_places  # 20 ms with the call
 
-    around = git_places(folder)
+        around = git_places(folder)
     if not around:
         raise BadInput(
             f"{folder} is not in a git repository; cd to your project, or start one: git init && ralph init"
         )
     return paths_of(*around, folder / prd_path.name)
+
+
+def _plain_repository(folder: Path) -> tuple[Path, Path] | None:
+    """The root and the git folder around `folder`, where both are as `git init` makes
+    them; None if only git can tell."""
+    for root in (folder, *folder.parents):
+        dot_git = root / ".git"
+        if (dot_git / "HEAD").is_file():
+            return root, dot_git
+        if os.path.lexists(dot_git):
+            break
+    return None
 
 
 def paths_of(root: Path, common: Path, path: Path) -> Paths:
