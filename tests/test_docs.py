@@ -26,10 +26,10 @@ from _ralph.agents.prompt import VARIABLES
 from _ralph.agents.registry import BUILTIN, with_own
 from _ralph.errors import Exit, Stop
 from _ralph.files import resource
-from _ralph.model import Plan, Verdict
+from _ralph.model import NO_LIMIT, Plan, Verdict
 from _ralph.state import prd, summary
 from _ralph.state.history import LABELS, History
-from _ralph.state.limits import NONE, Limits
+from _ralph.state.limits import Limits
 from _ralph.state.summary import Running, Worker
 from tests import install_agents, make_docs, transcript
 
@@ -343,7 +343,7 @@ def test_defaults_of_the_limits() -> None:
             default = text.seconds(shown.pop(option.opts[-1][2:]))
             assert default == text.seconds(option.default)
     assert text.seconds(shown.pop("max-wait")) == limits.max_wait
-    assert {limits.until, limits.usd, limits.tokens} == {NONE}
+    assert {limits.until, limits.usd, limits.tokens} == {NO_LIMIT}
     assert [shown[name] for name in ("until", "max-usd", "max-tokens")] == ["none"] * 3
 
 

@@ -20,7 +20,7 @@ from _ralph.files import read_text, table
 from _ralph.git.branch import Branch
 from _ralph.model import Check, CheckResult, Plan
 
-_CALL = re.compile(r"(?:npm|pnpm|yarn|bun)(?: run| -s| --silent)* ([\w:.-]+)")
+CALL = re.compile(r"(?:npm|pnpm|yarn|bun)(?: run| -s| --silent)* ([\w:.-]+)")
 """A command that starts a script of package.json."""
 
 
@@ -42,6 +42,12 @@ class Guard:
     def why(self) -> str:
         """What is wrong with it: what the place lacks, else its outcome."""
         return self.fault.sentence if self.fault else self.result.outcome
+
+    @property
+    def is_to_be_mended(self) -> bool:
+        """Whether it is red, and neither expected nor for want of what the place
+        lacks."""
+        return not (self.holds or self.starts_red or self.fault or self.unloaded)
 
     @property
     def red_lines(self) -> list[str]:
@@ -174,7 +180,7 @@ def with_results(check: Check, root: Path) -> str:
         return ""
     manifest = read_text(root / "package.json")
     starts = command
-    script = _CALL.fullmatch(command)
+    script = CALL.fullmatch(command)
     if script:
         said = re.search(rf'"{re.escape(script[1])}"\s*:\s*"([^"]*)"', manifest)
         starts = said[1] if said else ""

@@ -19,9 +19,9 @@ from _ralph.files import table
 from _ralph.git import patterns
 from _ralph.git.branch import AWAY, Branch
 from _ralph.git.git import BULK, Git, uncommitted
-from _ralph.model import Findings, Plan
+from _ralph.model import NO_LIMIT, Findings, Plan
 from _ralph.process.prefix import Prefix, words_of
-from _ralph.state.limits import NONE, Limits
+from _ralph.state.limits import Limits
 from _ralph.state.settings import Settings
 
 OLDEST = (2, 38)
@@ -40,7 +40,7 @@ def require_agent(settings: Settings, places: Places, agent: Agent) -> list[str]
     registry.require(agent, places.here)
     own = [task.limits.usd for task in settings.plan.tasks if not task.passed]
     limited = []
-    if settings.limits.in_dollars or min(own, default=NONE) < NONE:
+    if settings.limits.in_dollars or min(own, default=NO_LIMIT) < NO_LIMIT:
         limited.append("dollars")
     if settings.limits.in_tokens:
         limited.append("tokens")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _ralph.checks.guard import reporting
+from _ralph.checks.guard import CALL, reporting
 from _ralph.files import read_text, table
 from _ralph.git import patterns
 from _ralph.git.git import in_folder
@@ -22,8 +22,6 @@ from _ralph.model import Json
 TABLE = table("detect.json")
 SHELL = re.compile(r"[&|;<>`$()]")
 """More than one command with its words."""
-RUNS = re.compile(r"(?:npm|pnpm|yarn|bun)(?: run)? ([\w:.-]+)")
-"""What starts a script of package.json."""
 PROGRAMS = {"npm run": "npx", "pnpm run": "pnpm exec"}
 """What starts a program of the dependencies, if it is not the same as for a script."""
 
@@ -169,7 +167,7 @@ class Project:
         whole = re.sub("npm run test$", "npm test", f"{run} {name}")
         found: list[Any] = []
         for step in script.split(" && "):
-            called = RUNS.fullmatch(step)
+            called = CALL.fullmatch(step)
             program = step.split(" ")[0]
             package = program.replace("tsc", "typescript")
             if step == script:

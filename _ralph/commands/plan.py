@@ -209,7 +209,7 @@ def _try_checks(loop: Loop, plan: Plan, red: list[str]) -> list[str]:
             for _ in [*tried.checks(), *tried.own()]:
                 pass  # doctor says them
             for one in tried.guards:
-                if not (one.holds or one.starts_red or one.fault):
+                if one.is_to_be_mended:
                     red.append(one.check.command)
             return tried.no_proofs()
     except SetupFailed as error:

@@ -19,6 +19,7 @@ from _ralph.loop import start
 from _ralph.loop.loop import Loop
 from _ralph.loop.opening import say
 from _ralph.loop.supervisor import RunLoop, clear_room, supervise
+from _ralph.model import NO_LIMIT
 from _ralph.process import leftovers
 from _ralph.process.awake import kept_awake
 from _ralph.process.process import Control
@@ -131,9 +132,9 @@ def _sums(loop: Loop) -> str:
     parts = [f"{passed} of {len(loop.plan.tasks)} passed"]
     if loop.asked_to_stop():
         parts.insert(0, "stopping")
-    if used.usd or limit < limits.NONE:
+    if used.usd or limit < NO_LIMIT:
         cost = f"{'at least ' if used.at_least else ''}${used.usd:.2f}"
-        parts.append(cost + (f" of ${limit:.2f}" if limit < limits.NONE else ""))
+        parts.append(cost + (f" of ${limit:.2f}" if limit < NO_LIMIT else ""))
     lasted = text.duration(loop.seconds, short=True)
     parts.append(f"{lasted}, limit {text.clock(loop.ends, time.time())}")
     return " | ".join(parts)

@@ -22,7 +22,6 @@ names no reset."""
 VAIN_WAITS = 3
 JITTER = 3.0
 """Seconds over which plans that wait for the same reset are spread."""
-NONE = NO_LIMIT
 
 
 class Used(NamedTuple):
@@ -38,26 +37,26 @@ Usage = dict[str, dict[str, Used]]
 
 
 class Limits(NamedTuple):
-    """NONE means no limit."""
+    """Those of a run, of each attempt and of the plan."""
 
     jobs: int = 1  # tasks that are worked side by side
     attempts: int = 3  # at one task, until it is retried
     iterations: int = 50  # those that follow are for one run
     hours: float = 12.0
-    until: float = NONE  # unix time
-    usd: float = NONE
-    tokens: float = NONE
+    until: float = NO_LIMIT  # unix time
+    usd: float = NO_LIMIT
+    tokens: float = NO_LIMIT
     max_wait: float = 6 * 3600.0  # seconds; 0: no wait, for setup neither
-    budget_usd: float = NONE  # for the plan's life, like that of tokens
-    budget_tokens: float = NONE
+    budget_usd: float = NO_LIMIT  # for the plan's life, like that of tokens
+    budget_tokens: float = NO_LIMIT
 
     @property
     def in_tokens(self) -> bool:
-        return min(self.tokens, self.budget_tokens) < NONE
+        return min(self.tokens, self.budget_tokens) < NO_LIMIT
 
     @property
     def in_dollars(self) -> bool:
-        return min(self.usd, self.budget_usd) < NONE
+        return min(self.usd, self.budget_usd) < NO_LIMIT
 
 
 def resolve(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Limits:
@@ -137,7 +136,7 @@ def used(limits: Limits, history: History, since: float = 0.0) -> Usage:
     }
     found: Usage = {}
     for whose, units in {"run": of_run, "plan": of_plan}.items():
-        found[whose] = {unit: of for unit, of in units.items() if of.limit < NONE}
+        found[whose] = {unit: of for unit, of in units.items() if of.limit < NO_LIMIT}
     return found
 
 
@@ -174,8 +173,8 @@ def _part(
     """A part of what is `left`, divided by the jobs, but by no more than it can pay for
     if each takes as much as the largest attempt so far; one works alone while that is
     not known. None if nothing is left beside those that are `given`."""
-    if left == NONE:
-        return NONE
+    if left == NO_LIMIT:
+        return NO_LIMIT
     parts = 1
     if largest:
         parts = max(min(jobs, int(left / largest)), 1)

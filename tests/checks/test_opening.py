@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from _ralph.checks import opening
+from _ralph.checks.faults import Fault
+from _ralph.checks.guard import Guard
 from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.loop.loop import Loop
 from _ralph.loop.start import look
+from _ralph.model import Check, CheckResult
 from _ralph.state.options import Options
 from tests.conftest import Repo, cases
 from tests.scripts import own
@@ -271,3 +274,20 @@ def test_the_branch_is_the_one_named_else_that_of_the_run_before_else_its_own(
         repo.write("progress.txt", f"<!-- ralph {json.dumps(record)} -->\n")
     repo.git("checkout", "-q", "-B", sits)
     assert loop_of(repo, branch=option or None).branch.name == wanted
+
+
+@pytest.mark.parametrize(
+    ("said", "is_to_be_mended"),
+    [
+        ({"holds": False}, True),
+        ({"holds": True}, False),
+        ({"holds": False, "starts_red": True}, False),
+        ({"holds": False, "fault": Fault("x", "x is missing")}, False),
+        ({"holds": False, "unloaded": ["No module named x: a.py does not run"]}, False),
+    ],
+)
+def test_a_plan_is_to_mend_what_is_red_by_itself(
+    said: dict[str, Any], is_to_be_mended: bool
+) -> None:
+    red = CheckResult("a", "make a", ok=False)
+    assert Guard(Check("a", "make a"), red, **said).is_to_be_mended is is_to_be_mended
