@@ -376,13 +376,19 @@ def sample(cases: Iterable[Case], of: int) -> list[Case]:
 
 def cases(table: str, of: int = 1) -> pytest.MarkDecorator:
     """Cases of a test, a line each (every `of`-th), below a line of its parameters.
-    Cells are two blanks apart; `-` is an empty one, as is what a line lacks; `\\n` in
-    one is a new line."""
-    names, *lines = (line.strip() for line in table.strip().splitlines())
-    parameters = re.split(r"\s{2,}", names)
+    Cells are two blanks apart, and `\\n` in one is a new line; or they are parted as
+    the parameters are, by ` -> ` or ` | `, and stand as they are. `-` is an empty one,
+    as is what a line lacks."""
+    names, *lines = filter(None, map(str.strip, table.splitlines()))
+    parts, gap = {*re.findall(r" (->|\|) ", names)}, r"\s{2,}"
+    if parts:
+        gap = rf"(?:^|\s+)(?:{'|'.join(map(re.escape, parts))})(?:\s+|$)"
+    parameters = re.split(gap, names)
     rows = []
     for line in sample(lines, of):
-        cells = [cell.replace(r"\n", "\n") for cell in re.split(r"\s{2,}", line)]
+        cells = re.split(gap, line)
+        if not parts:
+            cells = [cell.replace(r"\n", "\n") for cell in cells]
         cells += [""] * (len(parameters) - len(cells))
         rows.append(["" if cell == "-" else cell for cell in cells])
     return pytest.mark.parametrize(parameters, rows)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from _ralph import text
 from _ralph.errors import BadInput
-from tests.conftest import Repo
-from tests.state.test_prd import rows
+from tests.conftest import Repo, cases
 from tests.test_hostile import hostile
 
 NASTY = st.sampled_from(
@@ -71,7 +70,8 @@ def test_cleaned_text_is_harmless_everywhere(said: str) -> None:
     assert text.clean(cleaned) == cleaned
 
 
-CLEAN = r"""
+@cases(r"""
+said -> wanted
 "plain words, 100 % of them" -> plain words, 100 % of them
 "日本語 ✓ é 🎉" -> 日本語 ✓ é 🎉
 "\u001b[1;31mred\u001b[0m" -> red
@@ -83,10 +83,7 @@ CLEAN = r"""
 "bell\u0007 null\u0000 delete\u007f" -> bell null delete
 "a\u202eb\u2066c\u200bd\ufeffe\u2028f\ud800g" -> abcdefg
 "tab\there\r\nand\rthere" -> "tab\there\nand\nthere"
-"""
-
-
-@pytest.mark.parametrize(("said", "wanted"), rows(CLEAN))
+""")
 def test_clean(said: str, wanted: str) -> None:
     cleaned = text.clean(json.loads(said))
     assert cleaned == (json.loads(wanted) if wanted.startswith('"') else wanted)
@@ -108,7 +105,8 @@ def test_clip_keeps_the_head_and_tail_the_end(said: str, size: int, note: str) -
     assert len(head) == len(kept) or size - len(kept) < len(note) + 8
 
 
-SLUGS = r"""
+@cases(r"""
+said -> wanted
 US-001 -> US-001
 Add a priority field -> Add-a-priority-field
 ../../etc/passwd -> etc-passwd
@@ -118,10 +116,7 @@ refs.lock -> refs-lock
 @{-1}~^ -> 1
 日本語 -> task
 --- -> task
-"""
-
-
-@pytest.mark.parametrize(("said", "wanted"), rows(SLUGS))
+""")
 def test_slug(said: str, wanted: str) -> None:
     assert text.slug(said) == wanted
 
@@ -148,7 +143,9 @@ def test_nothing_in_a_fenced_text_ends_its_fence(said: str) -> None:
 
 # ---------------------------------------------------------------- durations
 
-SECONDS = """
+
+@cases("""
+said -> wanted
 "90s" -> 90
 "10m" -> 600
 "2h" -> 7200
@@ -158,10 +155,7 @@ SECONDS = """
 " 10 m " -> 600
 45 -> 45
 0.5 -> 0.5
-"""
-
-
-@pytest.mark.parametrize(("said", "wanted"), rows(SECONDS))
+""")
 def test_seconds(said: str, wanted: str) -> None:
     assert text.seconds(json.loads(said)) == float(wanted)
 
@@ -177,7 +171,8 @@ def test_no_duration(given: object) -> None:
         text.seconds(given, "limits.x")
 
 
-DURATIONS = """
+@cases("""
+given -> wanted
 0 -> 0.0 s
 12.34 -> 12.3 s
 59.9 -> 59.9 s
@@ -185,16 +180,16 @@ DURATIONS = """
 3599 -> 59 min 59 s
 3600 -> 1 h 0 min
 90000 -> 25 h 0 min
-"""
-
-
-@pytest.mark.parametrize(("given", "wanted"), rows(DURATIONS))
+""")
 def test_duration(given: str, wanted: str) -> None:
     assert text.duration(float(given)) == wanted
 
 
 NOW = 1_795_305_600.0  # 2026-11-22 00:00:00 UTC, midnight
-MOMENTS = """
+
+
+@cases("""
+said -> wanted
 1795309200 -> 3600
 3600 -> 3600
 Suggested retry after 3600s. -> 3600
@@ -220,10 +215,7 @@ in 1 hr -> None
 in 3 tests -> None
 at 25:99 PM -> None
 soon -> None
-"""
-
-
-@pytest.mark.parametrize(("said", "wanted"), rows(MOMENTS))
+""")
 def test_the_moment_that_a_provider_names(
     said: str, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,6 @@ from _ralph.errors import BadInput
 from _ralph.state import edit, prd
 from tests.conftest import Repo, cases
 from tests.scripts import MAKES, own
-from tests.state.test_prd import rows
 
 pytestmark = pytest.mark.usefixtures("nothing_hangs")
 
@@ -35,15 +34,13 @@ def tasks(path: Path) -> list[dict[str, Any]]:
 
 # What stands in the file, what is added, and what the file is then: bytes around it
 # stay.
-FORMS = r"""
+@cases(r"""
+before -> after
 {"a": "[", "tasks": [{"id": "A-09", "title": "] [ }", "done": true}], "z": "]"} -> {"a": "[", "tasks": [{"id": "A-09", "title": "] [ }", "done": true}, {"id": "A-10", "title": "new", "done": false}], "z": "]"}
 [\n {"id": 7, "title": "a", "passes": true}\n] -> [\n {"id": 7, "title": "a", "passes": true},\n {"id": 8, "title": "new", "passes": false}\n]
 [{"title": "a"}] -> [{"title": "a"}, {"title": "new", "passes": false}]
 {\n  "tasks": [\n    {\n      "id": "US-001",\n      "title": "a"\n    }\n  ]\n}\n -> {\n  "tasks": [\n    {\n      "id": "US-001",\n      "title": "a"\n    },\n    {\n      "id": "US-002",\n      "title": "new",\n      "passes": false\n    }\n  ]\n}\n
-"""
-
-
-@pytest.mark.parametrize(("before", "after"), rows(FORMS))
+""")
 def test_a_task_is_added_in_the_form_of_the_file(
     tmp_path: Path, before: str, after: str
 ) -> None:

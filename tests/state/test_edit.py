@@ -17,7 +17,8 @@ from _ralph import files
 from _ralph.errors import BadInput, TryLater
 from _ralph.model import Plan, Task
 from _ralph.state import edit, prd
-from tests.state.test_prd import load, rows
+from tests.conftest import cases
+from tests.state.test_prd import load
 
 # ---------------------------------------------------------------- one field's bytes
 
@@ -116,7 +117,8 @@ def test_a_write_changes_one_field_and_no_other_byte(
 
 
 # In the words of the file.
-IN_ITS_WORDS = """
+@cases("""
+source -> wanted
 pass: [{"title": "x", "passes": false}] -> [{"title": "x", "passes": true}]
 pass: [{"title": "x"}] -> [{"title": "x", "passes": true}]
 pass: [{"title": "x"}, {"title": "y", "done": true}] -> [{"title": "x", "done": true}, {"title": "y", "done": true}]
@@ -134,10 +136,7 @@ open: [{"title": "x", "skip": true}] -> [{"title": "x", "skip": false}]
 open: [{"title": "x", "status": "blocked"}] -> [{"title": "x", "status": "open"}]
 open: [{"title": "x", "status": "in_progress", "blocked": true}] -> [{"title": "x", "status": "in_progress", "blocked": false}]
 open: [{"title": "x", "passes": false}] -> [{"title": "x", "passes": false}]
-"""
-
-
-@pytest.mark.parametrize(("source", "wanted"), rows(IN_ITS_WORDS))
+""")
 def test_a_write_is_in_the_words_of_the_file(
     tmp_path: Path, source: str, wanted: str
 ) -> None:

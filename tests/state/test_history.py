@@ -6,17 +6,17 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import pytest
-
 from _ralph.model import Check, Task, Tokens
 from _ralph.state.history import NEVER, Unavailable, newest, parse_handoff
+from tests.conftest import cases
 from tests.state.test_log import fold
-from tests.state.test_prd import rows
 
 TASK = Task("T1", "t", 0, {})
 
+
 # The attempts at T1 that count.
-ATTEMPTS = r"""
+@cases(r"""
+records -> wanted
 failed -> 1
 no-op -> 1
 timed-out -> 1
@@ -34,10 +34,7 @@ failed; retry; failed -> 1
 failed; recheck ok=true; failed -> 2
 failed; recheck broken=["T1\nt"]; failed -> 1
 failed; run; failed; stop; failed -> 3
-"""
-
-
-@pytest.mark.parametrize(("records", "wanted"), rows(ATTEMPTS))
+""")
 def test_attempts_that_count(records: str, wanted: str) -> None:
     assert fold(records).of(TASK).attempts == int(wanted)
 
@@ -61,15 +58,13 @@ def test_a_retry_keeps_what_is_known_and_takes_the_answer() -> None:
     assert history.this_run.blocked_in_a_row == 0
 
 
-ANSWERS = r"""
+@cases(r"""
+records -> wanted
 failed handoff={"question":"q1"}; retry answer="a1"; failed; retry -> q1 a1
 failed handoff={"question":"q1"}; retry answer="a1"; failed handoff={"question":"q2"}; retry answer="a2" -> q2 a2
 failed handoff={"question":"q1"}; retry; failed handoff={"question":"q2"}; retry answer="a2" -> q2 a2
 failed handoff={"question":"q1"}; retry -> none none
-"""
-
-
-@pytest.mark.parametrize(("records", "wanted"), rows(ANSWERS))
+""")
 def test_an_answer_stays_with_the_question_that_it_answers(
     records: str, wanted: str
 ) -> None:
@@ -100,7 +95,8 @@ def test_what_attempts_cost_at_most() -> None:
 
 
 # Of the run: its iterations, and how many tasks were blocked in a row.
-RUNS = """
+@cases("""
+records -> wanted
 run; start; start iteration=2; stop; run; start iteration=3 -> 1 0
 failed blocked="x" -> 0 1
 failed blocked="x"; no-op blocked="y" task="T2" -> 0 2
@@ -112,10 +108,7 @@ run; start; set-aside uncounted=true -> 0 0
 run; start; start iteration=2; interrupted uncounted=true -> 1 0
 run; start; start iteration=2; stop; run; start iteration=3; interrupted uncounted=true -> 1 0
 run; start; start iteration=2; run continues=true; start iteration=3; interrupted uncounted=true -> 2 0
-"""
-
-
-@pytest.mark.parametrize(("records", "wanted"), rows(RUNS))
+""")
 def test_what_is_counted_for_a_run(records: str, wanted: str) -> None:
     run = fold(records).this_run
     assert f"{run.iterations} {run.blocked_in_a_row}" == wanted
@@ -123,7 +116,10 @@ def test_what_is_counted_for_a_run(records: str, wanted: str) -> None:
 
 BROKEN = r'recheck broken=["T1\nt"]'
 PASS = 'passed commit="c" checks={"own":true}'
-HOLDS = f"""
+
+
+@cases(f"""
+records -> wanted
 failed ->
 {PASS} -> holds
 passed commit="c" checks={{"other":true}} ->
@@ -133,10 +129,7 @@ passed checks={{"own":true}} ->
 {PASS}; {BROKEN.replace("T1", "T2")} -> holds
 {PASS}; stop; run -> holds
 retry; {PASS} -> holds
-"""
-
-
-@pytest.mark.parametrize(("records", "wanted"), rows(HOLDS))
+""")
 def test_a_pass_holds_until_a_record_takes_it_away(records: str, wanted: str) -> None:
     task = replace(TASK, checks=(Check("own", "own"),))
     assert fold(records).holds(task) is bool(wanted)
@@ -144,8 +137,11 @@ def test_a_pass_holds_until_a_record_takes_it_away(records: str, wanted: str) ->
 
 
 WORK = 'left="tree" base="tip"'
+
+
 # The tree that the next attempt at T1 finds, and where its work is parked.
-LEFT = f"""
+@cases(f"""
+records -> wanted
 failed {WORK} -> tree -
 timed-out {WORK} -> tree -
 limited {WORK} -> tree -
@@ -162,10 +158,7 @@ failed left="tree" -> - -
 interrupted blocked="x" parked="refs/a" -> - refs/a
 conflict parked="refs/a"; limited -> - refs/a
 conflict parked="refs/a"; failed -> - -
-"""
-
-
-@pytest.mark.parametrize(("records", "wanted"), rows(LEFT))
+""")
 def test_what_the_next_attempt_finds(records: str, wanted: str) -> None:
     known = fold(records).of(TASK)
     work = known.unfinished
@@ -173,22 +166,21 @@ def test_what_the_next_attempt_finds(records: str, wanted: str) -> None:
     assert work.base == ("tip" if work.left else "")
 
 
-INTERRUPTED = """
+@cases("""
+records -> wanted
 interrupted; interrupted -> 2
 interrupted; limited; unavailable; interrupted -> 2
 interrupted; failed; interrupted -> 1
 interrupted; interrupted uncounted=true -> 1
 interrupted; retry -> 0
-"""
-
-
-@pytest.mark.parametrize(("records", "wanted"), rows(INTERRUPTED))
+""")
 def test_interruptions_in_a_row(records: str, wanted: str) -> None:
     assert fold(records).of(TASK).interrupted == int(wanted)
 
 
 # The tasks in a row that were denied what they needed.
-DENIED = """
+@cases("""
+records -> wanted
 failed denied=true; failed denied=true; failed denied=true task="T2" -> T1 T2
 failed denied=true; limited; failed denied=true task="T2" -> T1 T2
 failed denied=true; failed ->
@@ -196,17 +188,15 @@ failed denied=true; passed ->
 failed denied=true; no-op ->
 failed denied=true; timed-out ->
 failed denied=true; stop; run ->
-"""
-
-
-@pytest.mark.parametrize(("records", "wanted"), rows(DENIED))
+""")
 def test_tasks_in_a_row_that_were_denied(records: str, wanted: str) -> None:
     denied = fold(records).this_run.denied
     assert denied == [f"{name}\nt" for name in wanted.split()]
 
 
 # What passed since everything was last checked; the waits in a row that brought nothing.
-SINCE = """
+@cases("""
+records -> wanted
 passed; failed; passed -> 2 0
 passed; recheck ok=true -> 0 0
 recheck ok=true; run; passed -> 1 0
@@ -215,10 +205,7 @@ wait backoff=true; wait -> 0 1
 wait backoff=true; wait backoff=true; failed -> 0 0
 wait backoff=true; limited tokens={"output":5} -> 0 0
 wait backoff=true; run -> 0 0
-"""
-
-
-@pytest.mark.parametrize(("records", "wanted"), rows(SINCE))
+""")
 def test_checks_and_waits(records: str, wanted: str) -> None:
     history = fold(records)
     assert f"{history.unchecked} {history.this_run.vain}" == wanted
@@ -245,7 +232,8 @@ def used(words: str) -> str:
 # What became of the agent; since when it cannot be used, its reset, how often it was
 # tried, and why. The same limit counts once, as do two loops that lost the same race;
 # who has worked in this run is tried once more after a minute.
-AWAY = """
+@cases("""
+records -> wanted
 limited 10 -> 10 0 1 busy
 limited 10 reset=99 -> 10 99 0 busy
 limited 10, limited 80 -> 80 0 2 busy
@@ -259,10 +247,7 @@ limited 10, answered -> 10 0 0 busy
 limited 10 reset=99, answered -> 10 99 0 busy
 limited 10, run ->
 limited 10, run continues=true -> 10 0 1 busy
-"""
-
-
-@pytest.mark.parametrize(("records", "wanted"), rows(AWAY))
+""")
 def test_why_an_agent_cannot_be_used(records: str, wanted: str) -> None:
     away = fold("; ".join(map(used, records.split(", ")))).this_run.away.get("a")
     if away is None:
@@ -300,28 +285,24 @@ def test_extra_usage_is_billed_until_its_reset_whoever_ends_after_it() -> None:
 
 
 # How often later work broke T1, and whether that blocks it.
-SET_BACK = f"""
+@cases(f"""
+records -> wanted
 passed; {BROKEN} -> 1 False
 passed; {BROKEN}; passed; {BROKEN} -> 2 True
 passed; {BROKEN}; retry; {BROKEN} -> 1 False
-"""
-
-
-@pytest.mark.parametrize(("records", "wanted"), rows(SET_BACK))
+""")
 def test_a_pass_that_breaks_twice_is_blocked(records: str, wanted: str) -> None:
     known = fold(records).of(TASK)
     assert f"{known.set_back} {known.blocked}" == wanted
 
 
 # Events, the run that wrote them and when; and how long that run has lasted.
-LASTED = """
+@cases("""
+records -> wanted
 run a 0, start a 1, start a 2, failed a 62, failed a 82 -> 82
 run a 0, start a 10, failed b 900, start b 905 -> 15
 run a 0, start a 50, failed a 20 -> 50
-"""
-
-
-@pytest.mark.parametrize(("records", "wanted"), rows(LASTED))
+""")
 def test_how_long_a_run_has_lasted(records: str, wanted: str) -> None:
     """Of a process that was killed nobody knows what came after its last record; a
     clock can be set back."""
@@ -334,7 +315,9 @@ def test_how_long_a_run_has_lasted(records: str, wanted: str) -> None:
 
 # ---------------------------------------------------------------- handoffs
 
-HANDOFFS = r"""
+
+@cases(r"""
+source -> wanted
 no label at all -> {}
 learned: use make -> {"learned": "use make"}
 LEARNED: Use make -> {"learned": "Use make"}
@@ -352,16 +335,14 @@ next step: \u001b[32mx\u001b[0m\r\nlearned: a\u2028b -> {"learned": "ab", "next 
 ## Learned\nmuch\n\n## Next step\n- write it -> {"learned": "much", "next step": "- write it"}
 1. learned: a\n2. `next step`: x -> {"learned": "a", "next step": "x"}
 learned: (and why)\nquestion: (one for a person, and the answer you propose, or none) -> {}
-"""
-
-
-@pytest.mark.parametrize(("source", "wanted"), rows(HANDOFFS))
+""")
 def test_parse_handoff(source: str, wanted: str) -> None:
     assert parse_handoff(json.loads(f'"{source}"')) == json.loads(wanted)
 
 
 # Entries, the bytes that they may take, and the newest of them.
-NEWEST = """
+@cases("""
+entries -> wanted
 a b c 10 -> a b c
 aaaa bbbb cccc 8 -> bbbb cccc
 aaaa bbbb cccc 7 -> cccc
@@ -369,10 +350,7 @@ aaaa 3 ->
 a b a 10 -> b a
 éé b 4 -> b
 old again again again 10 -> old again
-"""
-
-
-@pytest.mark.parametrize(("entries", "wanted"), rows(NEWEST))
+""")
 def test_newest(entries: str, wanted: str) -> None:
     *given, size = entries.split()
     assert newest(given, int(size)) == wanted.split()

@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from _ralph.state import jsontext
-from tests.state.test_prd import rows
+from tests.conftest import cases
+
+
+def written(cell: str) -> str:
+    for said, meant in ((r"\n", "\n"), (r"\r", "\r"), (r"\t", "\t"), ("BOM", "\ufeff")):
+        cell = cell.replace(said, meant)
+    return cell
+
+
+def value(source: str) -> Any:
+    return json.loads(source.removeprefix("\ufeff"))
+
 
 # A text, a new value, and the text with it. `\n`, `\r` and `\t` are those.
-CHANGES = r"""
+@cases(r"""
+source -> new -> wanted
 {"a": 1, "b": 2} -> {"a": true, "b": 2} -> {"a": true, "b": 2}
 {"a" : {"b": [1]} , "b": 2} -> {"a": null, "b": 2} -> {"a" : null , "b": 2}
 {"a": 1} -> {"a": 1, "n": "ü"} -> {"a": 1, "n": "ü"}
@@ -27,20 +37,7 @@ BOM{"b": [ {"x": "}"}, {"x": 2} ]}\n -> {"b": [{"x": "}"}, {"x": 3}]} -> BOM{"b"
 [{"a": 1}, {"a": 2}] -> [{"n": [1]}] -> [{"n": [1]}]
 [\n  {\n    "a": 1\n  }\n] -> [{"a": 1}, {"n": [1]}] -> [\n  {\n    "a": 1\n  },\n  {\n    "n": [1]\n  }\n]
 [\r\n{"a": 1}\r\n] -> [{"a": 1}, {"n": [1]}] -> [\r\n{"a": 1},\r\n{"n": [1]}\r\n]
-"""
-
-
-def written(cell: str) -> str:
-    for said, meant in ((r"\n", "\n"), (r"\r", "\r"), (r"\t", "\t"), ("BOM", "\ufeff")):
-        cell = cell.replace(said, meant)
-    return cell
-
-
-def value(source: str) -> Any:
-    return json.loads(source.removeprefix("\ufeff"))
-
-
-@pytest.mark.parametrize(("source", "new", "wanted"), rows(CHANGES))
+""")
 def test_no_byte_changes_but_what_says_the_new_value(
     source: str, new: str, wanted: str
 ) -> None:

@@ -25,7 +25,7 @@ from _ralph.state.limits import (
     spent_by,
     wait_for,
 )  # fmt: skip
-from tests.state.test_prd import rows
+from tests.conftest import cases
 
 NOW = 1_795_000_000.0
 
@@ -55,7 +55,8 @@ def history(words: str) -> History:
 
 
 # The plan's limits and budget, what was given on the command line; the limits.
-RESOLVED = """
+@cases("""
+said -> wanted
 - / - / - -> iterations=50 attempts=3 hours=12 max_wait=21600
 iterations=7 / - / - -> iterations=7
 iterations=7 / - / iterations=9 -> iterations=9
@@ -66,10 +67,7 @@ usd=3 tokens=9 / usd=100 tokens=5 / usd=4 -> usd=4 tokens=9 budget_usd=100 budge
 - / - / max_wait=60.0 hours=1.0 -> max_wait=60 hours=1
 - / - / max_wait=0.0 -> max_wait=0
 iteration=5 usd="20" tokens=null / hours=1 usd=[1] / - -> -
-"""
-
-
-@pytest.mark.parametrize(("said", "wanted"), rows(RESOLVED))
+""")
 def test_resolve(said: str, wanted: str) -> None:
     """What the schema refuses is no limit: `ralph status` reads a plan that no run would
     take."""
@@ -80,7 +78,8 @@ def test_resolve(said: str, wanted: str) -> None:
 
 # The task's limits, and what was taken; its attempts, what is left of dollars and of
 # seconds, and whether it is spent.
-OF_A_TASK = """
+@cases("""
+said -> wanted
 - / usd=9 seconds=1e6 -> 3, inf, inf,
 attempts=2 / - -> 2, inf, inf,
 attempts=9 / - -> 3, inf, inf,
@@ -90,10 +89,7 @@ minutes=90 / seconds=5399.9 -> 3, inf, 1.0,
 minutes=90 / seconds=5400 -> 3, inf, 1.0, its limit of 90 minutes is used up
 minutes=0.5 / seconds=10 -> 3, inf, 20.0,
 usd=1 minutes=1 / usd=3 seconds=99 -> 3, 0.01, 1.0, its limit of $1.00 is spent
-"""
-
-
-@pytest.mark.parametrize(("said", "wanted"), rows(OF_A_TASK))
+""")
 def test_limits_of_a_task(said: str, wanted: str) -> None:
     own, taken = map(fields, said.split(" / "))
     task, since = Task("T1", "x", 0, {}, limits=TaskLimits(**own)), Spent(**taken)
@@ -104,7 +100,8 @@ def test_limits_of_a_task(said: str, wanted: str) -> None:
 
 # The limits, what was used, and for how many seconds; the stop's word, and a part of
 # its reason.
-SPENT = f"""
+@cases(f"""
+said -> wanted
 - / - / 0 ->
 iterations=3 / run.iterations=2 / 0 ->
 iterations=3 / run.iterations=3 / 0 -> limit: 3 iterations
@@ -127,10 +124,7 @@ usd=1 budget_usd=5 / run.usd=1 usd=5 / 0 -> budget: budget in dollars is spent
 - / run.blocked_in_a_row=3 / 0 -> stuck: 3 tasks blocked in a row
 - / run.blocked_in_a_row=5 run.passed=1 / 0 ->
 - / run.blocked_in_a_row=6 run.passed=1 / 0 -> stuck: 6 tasks blocked in a row
-"""
-
-
-@pytest.mark.parametrize(("said", "wanted"), rows(SPENT))
+""")
 def test_spent(said: str, wanted: str) -> None:
     limits, used, seconds = said.split(" / ")
     stop = spent(Limits(**fields(limits)), history(used), float(seconds), NOW)
@@ -144,7 +138,8 @@ def test_spent(said: str, wanted: str) -> None:
 
 # Why an agent cannot be used (`reset` from now on), after how many waits in vain, and the
 # limits; when it is back, and until when it is waited for, or why not.
-AWAY = """
+@cases("""
+said -> wanted
 tries=1 / 0 / - -> 60, 60
 tries=2 / 0 / - -> 330, 330
 tries=3 / 2 / - -> 1800, 1800
@@ -154,10 +149,7 @@ reset=600 / 99 / - -> 600, 600
 reset=21600 / 0 / - -> 21600, 21600
 reset=21601 / 0 / - -> 21601, more than --max-wait allows
 reset=601 / 0 / max_wait=600 -> 601, ends in 10 min 1 s
-"""
-
-
-@pytest.mark.parametrize(("said", "wanted"), rows(AWAY))
+""")
 def test_when_an_agent_is_back_and_how_long_it_is_waited_for(
     said: str, wanted: str
 ) -> None:
@@ -198,7 +190,8 @@ def zone(
 
 # Now, what the clock must show, and when that is; there are the nights in which Berlin's
 # clocks go forward and back.
-CLOCKS = """
+@cases("""
+said -> wanted
 2026-11-21 22:00, 07:00 -> 2026-11-22 07:00
 2026-11-21 06:59, 07:00 -> 2026-11-21 07:00
 2026-11-21 07:00, 07:00 -> 2026-11-22 07:00
@@ -206,10 +199,7 @@ CLOCKS = """
 2026-02-28 12:00, 7:05 -> 2026-03-01 07:05
 2026-03-28 23:00, 07:00 -> 2026-03-29 07:00
 2026-10-24 23:00, 07:00 -> 2026-10-25 07:00
-"""
-
-
-@pytest.mark.parametrize(("said", "wanted"), rows(CLOCKS))
+""")
 def test_next_time(zone: str, said: str, wanted: str) -> None:
     now, clock = said.split(", ")
     at = next_time(clock, time.mktime(time.strptime(now, "%Y-%m-%d %H:%M")))
@@ -227,9 +217,11 @@ def test_no_time(clock: str) -> None:
 
 # ---------------------------------------------------------------- shares
 
+
 # Dollars that are left, the dearest attempt so far, the shares of those under way; and
 # the share of the next one, of four jobs.
-SHARES = """
+@cases("""
+said -> wanted
 8 0 -> 8.0
 8 0 8 -> None
 8 1 -> 2.0
@@ -244,10 +236,7 @@ SHARES = """
 8 1 8 -> None
 -1 2 0.5 -> None
 -1 2 -> 0.01
-"""
-
-
-@pytest.mark.parametrize(("said", "wanted"), rows(SHARES))
+""")
 def test_the_share_of_each_worker_and_never_more_than_is_left(
     said: str, wanted: str
 ) -> None:

@@ -33,14 +33,11 @@ def load(folder: Path, source: str | bytes) -> Plan:
     return prd.load(write(folder, source))
 
 
-def rows(table: str) -> list[list[str]]:
-    """The lines of a table, `this -> what is wanted`."""
-    return [re.split(" ->(?: |$)", line) for line in table.strip().splitlines()]
-
-
 # ---------------------------------------------------------------- files from the wild
 
-WILD = """
+
+@cases("""
+name -> wanted
 0d745d.json -> 12 tasks, 0 passed, next SETUP-001
 36b03a.json -> 19 tasks, 19 passed, next None
 573fcb.json -> 1 tasks, 1 passed, next None
@@ -54,10 +51,7 @@ c8f10e.json -> 1 tasks, 0 passed, next task-1
 cb25d2.json -> 55 tasks, 55 passed, next None
 cf8615.json -> found an object with title, phases, notes
 ed1ec9.json -> features: [] 
-"""
-
-
-@pytest.mark.parametrize(("name", "wanted"), rows(WILD))
+""")
 def test_a_file_from_the_wild(name: str, wanted: str) -> None:
     try:
         plan = prd.load(SHAPED / name)
@@ -72,7 +66,9 @@ def test_a_file_from_the_wild(name: str, wanted: str) -> None:
 
 # ---------------------------------------------------------------- words for the same thing
 
-TASKS = r"""
+
+@cases(r"""
+fields -> wanted
 {"title": "T", "name": "N", "description": "D"} -> {"title": "T"}
 {"title": null, "name": "N", "description": "D"} -> {"title": "N"}
 {"title": null, "description": "first line\nsecond"} -> {"title": "first line"}
@@ -171,10 +167,7 @@ TASKS = r"""
 {"priority": "low"} -> {"priority": 3}
 {"priority": "lowest"} -> {"priority": 4}
 {"priority": null} -> {"priority": Infinity}
-"""
-
-
-@pytest.mark.parametrize(("fields", "wanted"), rows(TASKS))
+""")
 def test_a_task(tmp_path: Path, fields: str, wanted: str) -> None:
     other = {"id": 1, "title": "another"}
     source = json.dumps([other, {"title": "a task", **json.loads(fields)}])
@@ -190,7 +183,8 @@ def test_the_list_has_four_names(tmp_path: Path, key: str) -> None:
     assert (plan.list_key, [task.id for task in plan.tasks]) == (key, ["1"])
 
 
-TOPS = r"""
+@cases(r"""
+top -> wanted
 {"project": "p", "branchName": "b"} -> ["p", "b"]
 {"projectName": "p", "branchName": "b"} -> ["p", "b"]
 {"projectName": "p", "branch": "b"} -> ["p", null]
@@ -198,17 +192,15 @@ TOPS = r"""
 {"project": null, "title": "t", "branchName": null} -> ["t", null]
 {"repo": "r", "branchName": ""} -> ["r", null]
 {"project": "two\nlines"} -> ["two lines", null]
-"""
-
-
-@pytest.mark.parametrize(("top", "wanted"), rows(TOPS))
+""")
 def test_project_and_branch(tmp_path: Path, top: str, wanted: str) -> None:
     plan = load(tmp_path, json.dumps({**json.loads(top), "tasks": [{"title": "a"}]}))
     assert [plan.project, plan.branch] == json.loads(wanted)
     assert plan.key == f"prd.json@{plan.branch or ''}"
 
 
-CHECKS = r"""
+@cases(r"""
+check -> wanted
 "npm test" -> ["npm test", "npm test", 600.0, false]
 ["npm", "run", "a b"] -> [["npm", "run", "a b"], "npm run 'a b'", 600.0, false]
 {"run": "x"} -> ["x", "x", 600.0, false]
@@ -216,10 +208,7 @@ CHECKS = r"""
 {"run": "x", "timeout": 90} -> ["x", "x", 90.0, false]
 {"run": "x", "name": null} -> ["x", "x", 600.0, false]
 "a\nb" -> ["a\nb", "a b", 600.0, false]
-"""
-
-
-@pytest.mark.parametrize(("check", "wanted"), rows(CHECKS))
+""")
 def test_checks(tmp_path: Path, check: str, wanted: str) -> None:
     source = json.dumps([{"title": "a", "checks": [json.loads(check)]}])
     found = load(tmp_path, source).tasks[0].checks[0]
@@ -227,17 +216,15 @@ def test_checks(tmp_path: Path, check: str, wanted: str) -> None:
     assert [run, found.name, found.timeout, found.once] == json.loads(wanted)
 
 
-SETUPS = """
+@cases("""
+said -> wanted
 null -> null
 "" -> null
 "npm ci" -> ["npm ci", []]
 {"run": "npm ci"} -> ["npm ci", []]
 {"run": "x", "when": "package-lock.json"} -> ["x", ["package-lock.json"]]
 {"run": "x", "when": ["a", "b/*"]} -> ["x", ["a", "b/*"]]
-"""
-
-
-@pytest.mark.parametrize(("said", "wanted"), rows(SETUPS))
+""")
 def test_setup(tmp_path: Path, said: str, wanted: str) -> None:
     plan = load(tmp_path, f'{{"tasks": [{{"title": "x"}}], "setup": {said}}}')
     prd.validate(plan)
@@ -268,9 +255,13 @@ def in_order(plan: Plan) -> Iterator[Task]:
         plan = replace(plan, tasks=tuple(tasks))
 
 
+STATES = {"passed": "passes", "blocked": "blocked", "skip": "skip"}
+
+
 # The tasks of a plan as `id priority dependencies state`, and the order in which they
 # are worked.
-ORDER = """
+@cases("""
+tasks -> wanted
 a, b, c -> a b c
 a 3, b 1, c 2 -> b c a
 a 1, b 1, c 1 -> a b c
@@ -283,11 +274,7 @@ a 1 b, b 9 - blocked, c 9 -> c
 a 1 - passed, b 2 a -> b
 a - - passed -> 
 a - - skip, b -> b
-"""
-STATES = {"passed": "passes", "blocked": "blocked", "skip": "skip"}
-
-
-@pytest.mark.parametrize(("tasks", "wanted"), rows(ORDER))
+""")
 def test_the_order_of_work(tmp_path: Path, tasks: str, wanted: str) -> None:
     entries = []
     for words in tasks.split(", "):
@@ -304,7 +291,8 @@ def test_the_order_of_work(tmp_path: Path, tasks: str, wanted: str) -> None:
     assert " ".join(task.id for task in in_order(plan)) == wanted
 
 
-IDS = r"""
+@cases(r"""
+tasks -> wanted
 [{"title": "Add a field"}] -> add-a-field
 [{"title": "Same"}, {"title": "Same"}, {"title": "same!"}] -> same same-2 same-3
 [{"title": "Same"}, {"id": "same", "title": "x"}] -> same-2 same
@@ -314,10 +302,7 @@ IDS = r"""
 [{"id": 7, "title": "x"}, {"id": null, "title": "7"}] -> 7 7-2
 [{"id": 0, "title": "x"}, {"id": "", "title": "y"}] -> 0 y
 [{"name": "by name"}, {"description": "by description\nmore"}] -> by-name by-description
-"""
-
-
-@pytest.mark.parametrize(("tasks", "wanted"), rows(IDS))
+""")
 def test_missing_ids_are_made_from_titles_and_stay(
     tmp_path: Path, tasks: str, wanted: str
 ) -> None:
@@ -351,9 +336,16 @@ def assert_refused(path: Path, *fragments: str) -> None:
 
 WHOLE = '{\n  "tasks": [\n    {"id": "a", "title": "x"},\n    {"id": "b", "title": "y"}\n  ]\n}\n'
 
+LONG = {
+    "EMPTY": "", "HALF": WHOLE[: len(WHOLE) // 2], "WHOLE": WHOLE, r"\n": "\n", "DIGITS": "9" * 5000,
+    "NESTED": "[" * 100_000 + "]" * 100_000,
+}  # fmt: skip
+
+
 # What is in the file, and parts of the message: the place, what was found, what was
 # expected.
-REFUSED = r"""
+@cases(r"""
+source -> said
 EMPTY -> is empty; expected a JSON object
 HALF -> line 3, column
 WHOLEWHOLE -> line 7, column 1; Extra data
@@ -376,14 +368,7 @@ WHOLEWHOLE -> line 7, column 1; Extra data
 [{"title": "a", "priority": NaN}] -> NaN is not JSON; expected a number or null
 [\n<<<<<<< HEAD\n{"title": "a"}\n=======\n{"title": "b"}\n>>>>>>> ralph/p\n] -> line 2, column 1: git's conflict markers
 [{"title": "x", "y": DIGITS}] -> 5000 digits
-"""
-LONG = {
-    "EMPTY": "", "HALF": WHOLE[: len(WHOLE) // 2], "WHOLE": WHOLE, r"\n": "\n", "DIGITS": "9" * 5000,
-    "NESTED": "[" * 100_000 + "]" * 100_000,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("source", "said"), rows(REFUSED))
+""")
 def test_corruption_is_refused(tmp_path: Path, source: str, said: str) -> None:
     for word, meant in LONG.items():
         source = source.replace(word, meant)
@@ -417,7 +402,8 @@ def test_a_file_that_is_no_plan_is_one_for_the_planner(
 
 
 # Fields of a task, and what the message says behind the place of the task.
-WRONG_IN_A_TASK = r"""
+@cases(r"""
+fields -> said
 {"id": 1.0} -> id: 1.0 is not of type 'string', 'integer'
 {"id": true} -> id: True is not of type 'string', 'integer'
 {"id": ["a"]} -> id: ['a'] is not of type 'string', 'integer'
@@ -465,10 +451,7 @@ WRONG_IN_A_TASK = r"""
 {"checks": [{"run": "x", "timeout": "soon"}]} -> checks[0].timeout: expected a duration such as 90s, 10m or 2h, found 'soon'
 {"checks": [{"run": "x", "timeout": 0}]} -> checks[0].timeout: expected a duration such as 90s, 10m or 2h, found 0
 {"checks": [{"run": "x", "name": 5}]} -> checks[0].name: 5 is not of type 'string'
-"""
-
-
-@pytest.mark.parametrize(("fields", "said"), rows(WRONG_IN_A_TASK))
+""")
 def test_a_wrong_type_in_a_task_is_refused(
     tmp_path: Path, fields: str, said: str
 ) -> None:
@@ -479,7 +462,8 @@ def test_a_wrong_type_in_a_task_is_refused(
     assert_refused(write(tmp_path, source), f"prd.json: userStories[1].{said}")
 
 
-WRONG_AT_THE_TOP = r"""
+@cases(r"""
+fields -> said
 {"branchName": 5} -> branchName: 5 is not of type 'string', 'null'
 {"agent": ["claude", 5]} -> agent[1]: 5 is not of type 'string'
 {"agent": [["claude"]]} -> agent[0]: ['claude'] is not of type 'string'
@@ -515,10 +499,7 @@ WRONG_AT_THE_TOP = r"""
 {"setup": {"run": " "}} -> setup.run: found ' '
 {"setup": {"run": "x", "whenever": []}} -> setup: 
 {"project": 5} -> project: 5 
-"""
-
-
-@pytest.mark.parametrize(("fields", "said"), rows(WRONG_AT_THE_TOP))
+""")
 def test_a_wrong_value_at_the_top_is_refused(
     tmp_path: Path, fields: str, said: str
 ) -> None:
@@ -528,7 +509,8 @@ def test_a_wrong_value_at_the_top_is_refused(
 
 # Keys of the plan, or behind `task` of its task; and what is said. Nothing for a key
 # that is shown to the agent as it stands.
-NEARLY = r"""
+@cases(r"""
+keys -> said
 {"cheks": ["x"]} -> prd.json: 'cheks' is unknown; is 'checks' meant?
 {"protects": ["x"]} -> prd.json: 'protects' is unknown; is 'protect' meant?
 {"budgets": {"usd": 1}} -> prd.json: 'budgets' is unknown; is 'budget' meant?
@@ -540,10 +522,7 @@ task {"acceptance_criterias": []} -> is 'acceptanceCriteria' meant?
 {"rules": "x", "phases": [], "maxUsd": 5, "project_id": 1} ->
 task {"blockedBy": [], "completed_at": "x", "completedAt": "x", "tests": "x", "estimate": 3} ->
 task {"usd": 5, "setup": "x", "attempts": 2} ->
-"""
-
-
-@pytest.mark.parametrize(("keys", "said"), rows(NEARLY))
+""")
 def test_a_key_that_is_nearly_a_known_one_is_an_error(
     tmp_path: Path, keys: str, said: str
 ) -> None:
