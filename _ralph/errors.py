@@ -18,6 +18,10 @@ SHORTAGES = (
 )
 """Errors that mean that the system is out of something for now."""
 
+UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
+"""Errors that mean that a person has to make room for a file: by rights, or as another
+file is in its way."""
+
 
 class Exit(enum.IntEnum):
     """Every exit status of the `ralph` command; the README's table lists the same."""
@@ -144,6 +148,6 @@ def translate(error: Exception) -> RalphError:
         return TryLater(
             f"{problem}; nothing was lost; fix this, and run the same command again"
         )
-    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+    if error.errno in UNWRITABLE:
         return BadInput(f"{problem}; ralph must be able to write there")
     return RalphError(problem)

@@ -858,7 +858,7 @@ def prepared(
     if suite is None and not checks:
         raise Unfit("ralph init finds no checks there: name the suite with --suite")
     if setup is not None:
-        plan["setup"] = setup
+        plan["setup"] = json.loads(setup) if setup.startswith("{") else setup
     if not plan.get("setup"):
         plan.pop("setup", None)
     installs = plan.get("setup", "")
@@ -931,7 +931,9 @@ def main() -> None:
         "--chain", type=int, default=0, help="play so many of them as one plan, too"
     )
     parser.add_argument("--skip", type=int, default=0, help="commits to leave out")
-    parser.add_argument("--setup", help="in place of what `ralph init` proposes")
+    parser.add_argument(
+        "--setup", help="in place of what `ralph init` proposes: a command, or JSON"
+    )
     parser.add_argument(
         "--suite", help="the same; single tests are read from $RALPH_RESULTS"
     )

@@ -74,7 +74,7 @@ def _make_ready(loop: Loop, onto: Branch) -> None:
 
 def _land(loop: Loop, name: str) -> None:
     """Merge, check, move. NeedsPerson, with everything as it was, if it conflicts, is
-    red, edits are in the way, or somebody moved the current branch meanwhile."""
+    red, git refuses (edits are in the way), or somebody moved the current branch meanwhile."""
     onto = loop.branch
     tip, work = onto.tip(), Branch(onto.git, name, "").tip()
     if onto.contains(work, tip):
@@ -114,7 +114,7 @@ def _fast_forward(onto: Branch, commit: str, tip: str) -> None:
     if full := no_space(onto.git.common, "merge", done.error):
         raise full
     said = text.one_line(done.error, 400)
-    raise NeedsPerson(f"your uncommitted edits are in the way: {said}")
+    raise NeedsPerson(f"git cannot move {onto.name} and its files there: {said}")
 
 
 def _require_green(loop: Loop, name: str, commit: str, tip: str) -> None:

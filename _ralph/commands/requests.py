@@ -79,11 +79,12 @@ def tell(prd_path: Path, note: str, task_id: str | None = None) -> str:
     note = note.strip()
     if not note:
         raise BadInput("the note is empty; write what the agent should know")
-    if task_id is None:
-        _change(prd_path, lambda plan: edit.add_plan_note(plan, note))
-        return "noted in the plan; every new attempt reads it"
 
     def change(plan: Plan) -> str:
+        if task_id is None:
+            if any(task.id == note for task in plan.tasks):
+                raise BadInput(f"the note on {note} is empty: ralph tell {note} TEXT")
+            return edit.add_plan_note(plan, note)
         task = plan.task(task_id)
         if task.passed:
             raise BadInput(
@@ -92,6 +93,8 @@ def tell(prd_path: Path, note: str, task_id: str | None = None) -> str:
         return edit.add_note(plan, task, note)
 
     _change(prd_path, change)
+    if task_id is None:
+        return "noted in the plan; every new attempt reads it"
     return f"{task_id}: noted; its next attempt reads it"
 
 

@@ -143,7 +143,7 @@ def test_edits_in_the_way_are_named_and_nothing_moves(two: Repo, way: str) -> No
     before = tip(two), two.git("status", "--porcelain"), two.read("a.txt")
     code, said = land(two, "x")
     assert code == 4 and name in said
-    assert "your uncommitted edits are in the way" in said
+    assert "git cannot move main" in said
     assert (tip(two), two.git("status", "--porcelain"), two.read("a.txt")) == before
     assert two.read(name) == "of a person\n"
 

@@ -146,6 +146,7 @@ def test_a_note_for_the_plan_stands_in_the_next_prompt(
     [
         (requests.tell, ("x", "T9"), "there is no task 'T9'; the tasks are T1"),
         (requests.tell, ("\n", "T1"), "the note is empty"),
+        (requests.tell, ("T1",), "the note on T1 is empty: ralph tell T1 TEXT"),
         (requests.tell, ("x", "T1"), "T1 has passed; to work it again: ralph retry T1"),
         (requests.add, (" ", GREEN), "the title is empty"),
         (requests.add, ("x", {"checks": [" "]}), "blank"),

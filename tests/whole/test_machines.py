@@ -68,6 +68,7 @@ MACHINES = {
     "a full disk under the summary": ("exec RALPH --json -q > /dev/full", 0, "summary could not be printed"),
     "a folder that may only be read": ("exec unshare --user --map-root-user --mount sh -c \"mount --bind . . && mount -o remount,bind,ro . && cd $PWD && RALPH\"", 2, "Read-only file system"),
     "no /proc": ("exec unshare --user --map-root-user --mount sh -c \"mount -t tmpfs tmpfs /proc && RALPH\"", 0, ""),
+    "a file where the logs go": ("touch .ralph; exec RALPH", 2, "Not a directory"),
     "a folder that is gone": ("mkdir gone; cd gone; rmdir ../gone; exec RALPH", 2, "is gone; cd to your project"),
 }  # fmt: skip
 
