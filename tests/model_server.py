@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from string import Template
 from typing import Any, NamedTuple
 
 Json = dict[str, Any]
@@ -28,6 +29,8 @@ Tools = dict[str, Json]
 INPUT, CACHED, OUTPUT = 1200, 1000, 34
 """What every answer says it cost, in tokens; a request sent `INPUT` new ones and
 `CACHED` old ones."""
+COUNTS = {"new": INPUT, "cached": CACHED, "sent": INPUT + CACHED, "output": OUTPUT}
+COUNTS["total"] = COUNTS["sent"] + OUTPUT
 PAGE = "<html><head><title>{} from a proxy</title></head><body><h1>Sign in here</h1></body></html>"
 WRITERS = ("write", "write_file")
 SHELLS = ("bash", "run_shell_command", "exec_command", "shell_command")
@@ -96,16 +99,15 @@ class ModelServer:
         self.responses = responses or steps
         self.asked: list[str] = []
         self.over = threading.Event()
-        self._http = ThreadingHTTPServer(
-            ("127.0.0.1", 0), type("Handler", (_Handler,), {"model": self})
-        )
-        self._http.daemon_threads, self._http.block_on_close = True, False
+        handler = type("Handler", (_Handler,), {"model": self})
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._http.daemon_threads = True
+        self._http.block_on_close = False
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def __enter__(self) -> ModelServer:
-        threading.Thread(
-            target=self._http.serve_forever, args=(0.05,), daemon=True
-        ).start()
+        serve = self._http.serve_forever
+        threading.Thread(target=serve, args=(0.05,), daemon=True).start()
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -135,8 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         path = self.path.split("?")[0]
-        say = next((say for ending, say in APIS.items() if path.endswith(ending)), None)
-        if say is None:  # counting tokens, telemetry
+        api = next((api for ending, api in APIS.items() if path.endswith(ending)), None)
+        if api is None:  # counting tokens, telemetry
             return self._json(200, {"input_tokens": 1, "totalTokens": 1})
         body = json.loads(raw)
         step = self.model.step(body, raw, path)
@@ -145,48 +147,42 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return None
         if isinstance(step, Page):
-            return self._send(
-                step.status, {"Content-Type": "text/html"}, PAGE.format(step.status)
-            )
+            page = PAGE.format(step.status)
+            return self._send(step.status, "text/html", page)
         if isinstance(step, Fail):
-            return self._json(step.status, failure(step, say), step.headers)
+            return self._json(step.status, failure(step, api), step.headers)
         stream = bool(body.get("stream")) or path.endswith(":streamGenerateContent")
-        answers = say(spoken(step, tools_of(body)), str(body.get("model")), stream)
+        said = spoken(step, tools_of(body))
+        sent = answers(api, said, str(body.get("model")), stream)
         headers = step.headers if isinstance(step, Say) else {}
-        return (
-            self._events(answers, headers)
-            if stream
-            else self._json(200, answers[0], headers)
-        )
+        if stream:
+            return self._events(sent, headers)
+        return self._json(200, sent[0], headers)
 
     def _events(self, events: list[Json], headers: Mapping[str, str]) -> None:
-        lines = [
-            f"event: {data['type']}\ndata: {json.dumps(data)}\n\n"
-            if "type" in data
-            else f"data: {json.dumps(data)}\n\n"
-            for data in events
-        ]
-        self._send(
-            200, {"Content-Type": "text/event-stream", **headers}, "".join(lines)
-        )
+        content = ""
+        for data in events:
+            if "type" in data:
+                content += f"event: {data['type']}\n"
+            content += f"data: {json.dumps(data)}\n\n"
+        self._send(200, "text/event-stream", content, headers)
 
-    def _json(
-        self, status: int, body: Json, headers: Mapping[str, str] | None = None
+    def _json(self, status: int, body: Json, headers: Mapping[str, str] = {}) -> None:
+        self._send(status, "application/json", json.dumps(body), headers)
+
+    def _send(
+        self, status: int, kind: str, content: str, headers: Mapping[str, str] = {}
     ) -> None:
-        self._send(
-            status,
-            {"Content-Type": "application/json", **(headers or {})},
-            json.dumps(body),
-        )
-
-    def _send(self, status: int, headers: Mapping[str, str], content: str) -> None:
         data = content.encode()
         try:
             self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(data))}.items():
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+            for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(b"" if self.command == "HEAD" else data)
+            if self.command != "HEAD":
+                self.wfile.write(data)
         except ConnectionError:  # the agent was ended while it asked
             self.close_connection = True
 
@@ -197,39 +193,32 @@ class _Handler(BaseHTTPRequestHandler):
 def tools_of(body: Json) -> Tools:
     offered: Tools = {}
     for entry in body.get("tools") or []:
-        for tool in (
-            entry.get("functionDeclarations")
-            or entry.get("tools")
-            or [entry.get("function") or entry]
-        ):
-            schema = (
-                tool.get("input_schema")
-                or tool.get("parametersJsonSchema")
-                or tool.get("parameters")
-                or {}
-            )
-            offered[str(tool.get("name")).lower()] = {
-                **tool,
-                "parameters": schema.get("properties", {}),
-            }
+        several = entry.get("functionDeclarations") or entry.get("tools")
+        for tool in several or [entry.get("function") or entry]:
+            schema = tool.get("input_schema") or tool.get("parametersJsonSchema")
+            schema = schema or tool.get("parameters") or {}
+            parameters = schema.get("properties", {})
+            offered[str(tool.get("name")).lower()] = {**tool, "parameters": parameters}
     return offered
 
 
 def results_in(body: Json) -> int:
+    found = 0
     entries = body.get("messages") or body.get("contents") or body.get("input") or []
-    parts = [
-        part
-        for entry in entries
-        for part in entry.get("content") or entry.get("parts") or []
-    ]
-    return sum(
-        entry.get("role") == "tool"
-        or entry.get("type") == "tool_result"
-        or "functionResponse" in entry
-        or str(entry.get("type")).endswith("_call_output")
-        for entry in [*entries, *parts]
-        if isinstance(entry, dict)
-    )
+    for entry in entries:
+        parts = entry.get("content") or entry.get("parts") or []
+        found += sum(map(_is_result, [entry, *parts]))
+    return found
+
+
+def _is_result(part: Any) -> bool:
+    """Whether a part of a conversation is what a tool answered, in any API."""
+    if not isinstance(part, dict):
+        return False
+    if part.get("role") == "tool" or "functionResponse" in part:
+        return True
+    kind = str(part.get("type"))
+    return kind == "tool_result" or kind.endswith("_call_output")
 
 
 def spoken(step: Say | Write | Run, tools: Tools) -> Answer:
@@ -246,19 +235,14 @@ def spoken(step: Say | Write | Run, tools: Tools) -> Answer:
         )
     if isinstance(step, Write):
         for tool in (tools[name] for name in WRITERS if name in tools):
-            key = next(
-                key
-                for key in ("file_path", "filePath", "path")
-                if key in tool["parameters"]
-            )
-            return Answer(
-                "", tool["name"], {key: str(step.path), "content": step.content}
-            )
+            keys = ("file_path", "filePath", "path")
+            key = next(key for key in keys if key in tool["parameters"])
+            written = {key: str(step.path), "content": step.content}
+            return Answer("", tool["name"], written)
         step = Run(f"cat > '{step.path}' <<'END'\n{step.content}END")
     shell = next(tools[name] for name in SHELLS if name in tools)
-    arguments: Json = {
-        "cmd" if "cmd" in shell["parameters"] else "command": step.command
-    }
+    name = "cmd" if "cmd" in shell["parameters"] else "command"
+    arguments: Json = {name: step.command}
     if "description" in shell["parameters"]:
         arguments["description"] = "a scripted command"
     if step.background:
@@ -269,164 +253,108 @@ def spoken(step: Say | Write | Run, tools: Tools) -> Answer:
 # ---------------------------------------------------------------- what each API answers
 
 
-def failure(fail: Fail, say: object) -> Json:
+class Api(NamedTuple):
+    """What it answers, as JSON: whole, as a stream of events, and the parts of both for
+    words and for a call of a tool. `$name` stands for a value."""
+
+    whole: str
+    stream: str
+    words: str
+    call: str
+
+
+_MESSAGE = """"id": "msg_$id", "type": "message", "role": "assistant", "model": $model,
+    "usage": {"input_tokens": $new, "cache_read_input_tokens": $cached, "output_tokens": $output}"""
+ANTHROPIC = Api(
+    f'[{{{_MESSAGE}, "content": [$block], "stop_reason": $reason, "stop_sequence": null}}]',
+    f"""[
+    {{"type": "message_start", "message": {{{_MESSAGE}, "content": [], "stop_reason": null}}}},
+    {{"type": "content_block_start", "index": 0, "content_block": $empty}},
+    {{"type": "content_block_delta", "index": 0, "delta": $delta}},
+    {{"type": "content_block_stop", "index": 0}},
+    {{"type": "message_delta", "delta": {{"stop_reason": $reason, "stop_sequence": null}}, "usage": {{"output_tokens": $output}}}},
+    {{"type": "message_stop"}}]""",
+    """{
+    "block": {"type": "text", "text": $text}, "empty": {"type": "text", "text": ""},
+    "delta": {"type": "text_delta", "text": $text}, "reason": "end_turn"}""",
+    """{
+    "block": {"type": "tool_use", "id": "toolu_$id", "name": $tool, "input": $arguments},
+    "empty": {"type": "tool_use", "id": "toolu_$id", "name": $tool, "input": {}},
+    "delta": {"type": "input_json_delta", "partial_json": $written}, "reason": "tool_use"}""",
+)
+
+_BASE = '"id": "chatcmpl-$id", "created": $now, "model": $model'
+_USAGE = """"usage": {"prompt_tokens": $sent, "completion_tokens": $output, "total_tokens": $total,
+    "prompt_tokens_details": {"cached_tokens": $cached}}"""
+CHAT = Api(
+    f"""[{{{_BASE}, "object": "chat.completion", {_USAGE},
+    "choices": [{{"index": 0, "message": $message, "finish_reason": $reason}}]}}]""",
+    f"""[
+    {{{_BASE}, "object": "chat.completion.chunk", "choices": [{{"index": 0, "delta": $message, "finish_reason": null}}]}},
+    {{{_BASE}, "object": "chat.completion.chunk", {_USAGE}, "choices": [{{"index": 0, "delta": {{}}, "finish_reason": $reason}}]}}]""",
+    '{"message": {"role": "assistant", "content": $text}, "reason": "stop"}',
+    """{"message": {"role": "assistant", "content": $text, "tool_calls": [
+    {"index": 0, "id": "call_$id", "type": "function", "function": {"name": $tool, "arguments": $written}}]},
+    "reason": "tool_calls"}""",
+)
+
+_RESPONSE = '"id": "resp_$id", "object": "response", "model": $model'
+_DONE = f"""{{{_RESPONSE}, "output": [$item],
+    "usage": {{"input_tokens": $sent, "input_tokens_details": {{"cached_tokens": $cached}}, "output_tokens": $output, "total_tokens": $total}}}}"""
+RESPONSES = Api(
+    f"[{_DONE}]",
+    f"""[
+    {{"type": "response.created", "response": {{{_RESPONSE}, "output": [], "usage": null}}}},
+    {{"type": "response.output_item.added", "output_index": 0, "item": $item}},
+    {{"type": "response.output_item.done", "output_index": 0, "item": $item}},
+    {{"type": "response.completed", "response": {_DONE}}}]""",
+    """{"item": {"type": "message", "id": "msg_$id", "role": "assistant",
+    "content": [{"type": "output_text", "text": $text, "annotations": []}]}}""",
+    """{"item": {"type": "function_call", "id": "fc_$id", "call_id": "call_$id",
+    "name": $tool, "arguments": $written}}""",
+)
+
+_GEMINI = """[{"responseId": "$id",
+    "candidates": [{"content": {"role": "model", "parts": [$part]}, "finishReason": "STOP", "index": 0}],
+    "usageMetadata": {"promptTokenCount": $sent, "cachedContentTokenCount": $cached, "candidatesTokenCount": $output, "totalTokenCount": $total}}]"""
+GEMINI = Api(
+    _GEMINI,
+    _GEMINI,
+    '{"part": {"text": $text}}',
+    '{"part": {"functionCall": {"name": $tool, "args": $arguments}}}',
+)
+APIS = {
+    "/messages": ANTHROPIC,
+    "/chat/completions": CHAT,
+    "/responses": RESPONSES,
+    ":generateContent": GEMINI,
+    ":streamGenerateContent": GEMINI,
+}
+
+
+def filled(template: str, values: Json) -> Any:
+    """JSON with its values in it, and an id that is its own."""
+    texts = {name: json.dumps(value) for name, value in values.items()}
+    texts["id"] = uuid.uuid4().hex[:24]
+    return json.loads(Template(template).substitute(texts))
+
+
+def answers(api: Api, said: Answer, model: str, stream: bool) -> list[Json]:
+    """What is sent, an object an event; all at once if it is no stream."""
+    values: Json = {**COUNTS, **said._asdict(), "model": model}
+    values["now"] = int(time.time())
+    values["written"] = json.dumps(said.arguments)
+    values |= filled(api.call if said.tool else api.words, values)
+    sent: list[Json] = filled(api.stream if stream else api.whole, values)
+    return sent
+
+
+def failure(fail: Fail, api: Api) -> Json:
     kind, status = ERRORS.get(fail.status, ("api_error", "UNAVAILABLE"))
     error: Json = {"type": kind, "message": f"scripted {fail.status}", **fail.error}
-    if say is gemini:
+    if api is GEMINI:
         error |= {"code": fail.status, "status": status}
         if seconds := fail.headers.get("retry-after"):
             retry = "type.googleapis.com/google.rpc.RetryInfo"
             error["details"] = [{"@type": retry, "retryDelay": f"{seconds}s"}]
     return {"type": "error", "error": error}
-
-
-def _id(prefix: str) -> str:
-    return prefix + uuid.uuid4().hex[:24]
-
-
-def anthropic(said: Answer, model: str, stream: bool) -> list[Json]:
-    block: Json = {"type": "text", "text": said.text}
-    empty: Json = {**block, "text": ""}
-    delta = {"type": "text_delta", "text": said.text}
-    if said.tool:
-        block = {
-            "type": "tool_use",
-            "id": _id("toolu_"),
-            "name": said.tool,
-            "input": said.arguments,
-        }
-        empty = {**block, "input": {}}
-        delta = {"type": "input_json_delta", "partial_json": json.dumps(said.arguments)}
-    ended = {
-        "stop_reason": "tool_use" if said.tool else "end_turn",
-        "stop_sequence": None,
-    }
-    usage = {
-        "input_tokens": INPUT,
-        "cache_read_input_tokens": CACHED,
-        "output_tokens": OUTPUT,
-    }
-    message = {
-        "id": _id("msg_"),
-        "type": "message",
-        "role": "assistant",
-        "model": model,
-        "usage": usage,
-    }
-    if not stream:
-        return [{**message, "content": [block], **ended}]
-    return [
-        {
-            "type": "message_start",
-            "message": {**message, "content": [], "stop_reason": None},
-        },
-        {"type": "content_block_start", "index": 0, "content_block": empty},
-        {"type": "content_block_delta", "index": 0, "delta": delta},
-        {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": ended, "usage": {"output_tokens": OUTPUT}},
-        {"type": "message_stop"},
-    ]
-
-
-def chat(said: Answer, model: str, stream: bool) -> list[Json]:
-    message: Json = {"role": "assistant", "content": said.text}
-    if said.tool:
-        call = {"name": said.tool, "arguments": json.dumps(said.arguments)}
-        message["tool_calls"] = [
-            {"index": 0, "id": _id("call_"), "type": "function", "function": call}
-        ]
-    reason = "tool_calls" if said.tool else "stop"
-    usage: Json = {"prompt_tokens": INPUT + CACHED, "completion_tokens": OUTPUT}
-    usage |= {
-        "total_tokens": INPUT + CACHED + OUTPUT,
-        "prompt_tokens_details": {"cached_tokens": CACHED},
-    }
-    base = {
-        "id": _id("chatcmpl-"),
-        "object": "chat.completion",
-        "created": int(time.time()),
-        "model": model,
-    }
-    if not stream:
-        return [
-            {
-                **base,
-                "choices": [{"index": 0, "message": message, "finish_reason": reason}],
-                "usage": usage,
-            }
-        ]
-    base["object"] = "chat.completion.chunk"
-    return [
-        {**base, "choices": [{"index": 0, "delta": message, "finish_reason": None}]},
-        {
-            **base,
-            "choices": [{"index": 0, "delta": {}, "finish_reason": reason}],
-            "usage": usage,
-        },
-    ]
-
-
-def responses(said: Answer, model: str, stream: bool) -> list[Json]:
-    words = {"type": "output_text", "text": said.text, "annotations": []}
-    item: Json = {
-        "type": "message",
-        "id": _id("msg_"),
-        "role": "assistant",
-        "content": [words],
-    }
-    if said.tool:
-        item = {
-            "type": "function_call",
-            "id": _id("fc_"),
-            "call_id": _id("call_"),
-            "name": said.tool,
-        }
-        item["arguments"] = json.dumps(said.arguments)
-    usage: Json = {
-        "input_tokens": INPUT + CACHED,
-        "input_tokens_details": {"cached_tokens": CACHED},
-    }
-    usage |= {"output_tokens": OUTPUT, "total_tokens": INPUT + CACHED + OUTPUT}
-    response = {
-        "id": _id("resp_"),
-        "object": "response",
-        "model": model,
-        "output": [item],
-        "usage": usage,
-    }
-    if not stream:
-        return [response]
-    return [
-        {
-            "type": "response.created",
-            "response": {**response, "output": [], "usage": None},
-        },
-        {"type": "response.output_item.added", "output_index": 0, "item": item},
-        {"type": "response.output_item.done", "output_index": 0, "item": item},
-        {"type": "response.completed", "response": response},
-    ]
-
-
-def gemini(said: Answer, model: str, stream: bool) -> list[Json]:
-    part = (
-        {"functionCall": {"name": said.tool, "args": said.arguments}}
-        if said.tool
-        else {"text": said.text}
-    )
-    content = {"role": "model", "parts": [part]}
-    usage = {"promptTokenCount": INPUT + CACHED, "cachedContentTokenCount": CACHED}
-    usage |= {
-        "candidatesTokenCount": OUTPUT,
-        "totalTokenCount": INPUT + CACHED + OUTPUT,
-    }
-    candidate = {"content": content, "finishReason": "STOP", "index": 0}
-    return [{"candidates": [candidate], "responseId": _id(""), "usageMetadata": usage}]
-
-
-APIS = {
-    "/messages": anthropic,
-    "/chat/completions": chat,
-    "/responses": responses,
-    ":generateContent": gemini,
-    ":streamGenerateContent": gemini,
-}

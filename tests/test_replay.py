@@ -3,15 +3,12 @@ whose history is known."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Repo
+from tests.conftest import ROOT, Repo, cases
 
 # A suite that needs no packages: each function of tests.py whose name begins with
 # test_, as JUnit XML.
@@ -73,107 +70,61 @@ def history(repo: Repo) -> Repo:
     return repo
 
 
-def replay(
-    repo: Repo, *words: str, first: str = ""
-) -> subprocess.CompletedProcess[str]:
-    """The program, as a person calls it."""
+def replay(repo: Repo, *words: str, first: str = "") -> tuple[int, str]:
+    """The program, as a person calls it: the exit status, and what it printed."""
     script = f"import sys; sys.argv[0] = 'replay.py'\nfrom benchmarks import replay\n{first}\nreplay.main()"
-    return subprocess.run(
-        [sys.executable, "-c", script, str(repo.path), *words], cwd=ROOT, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120,
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(repo.path), *words], cwd=ROOT, text=True, timeout=120,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
+    return done.returncode, done.stdout
 
 
-def rows(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    """What was accepted of each kind, by the first words of its row."""
-    lines = [
-        line.strip("| ").split(" | ")
-        for line in done.stdout.splitlines()
-        if line.startswith("| ")
-    ]
-    return {cells[0]: cells[1] for cells in lines[1:]}
+def accepted(printed: str) -> list[str]:
+    """What was accepted of each kind, a row each."""
+    rows = [line for line in printed.splitlines() if line.startswith("| ")]
+    return [row.split(" | ")[1] for row in rows[1:]]
 
 
 @pytest.mark.crash
 def test_right_work_is_accepted_and_wrong_work_is_not(history: Repo) -> None:
-    done = replay(history, "--suite", RUN, "--commits", "2", "--chain", "2")
-    found = list(rows(done).values())
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert found[:3] == ["4/4", "2/2", "2/2"], done.stdout
-    assert found[3:] == ["0/2", "0/2", "0/1", "0/2", "0/2", "-", "0/2", "0/2"], (
-        done.stdout
-    )
+    code, printed = replay(history, "--suite", RUN, "--commits", "2", "--chain", "2")
+    assert code == 0, printed
+    right = ["4/4", "2/2", "2/2"]
+    wrong = ["0/2", "0/2", "0/1", "0/2", "0/2", "-", "0/2", "0/2"]
+    assert accepted(printed) == right + wrong, printed
     for jobs in (1, 4):
         ended = f"chain, {jobs} jobs: 2 of 2 landed, exit 0, the tree of the history"
-        assert ended in done.stdout, done.stdout
-    assert not history.git("status", "--porcelain") and "ralph" not in history.git(
-        "branch", "--all"
-    )
+        assert ended in printed
+    assert history.git("status", "--porcelain") == ""
+    assert "ralph" not in history.git("branch", "--all")
 
 
 @pytest.mark.crash
 def test_a_ralph_that_accepts_everything_is_seen(history: Repo) -> None:
     wrapper = history.write("../accepts.py", ACCEPTS_ALL).resolve()
     plain = RUN.removesuffix(" $RALPH_RESULTS")
-    done = replay(
-        history,
-        "--suite",
-        plain,
-        "--commits",
-        "1",
-        first=f"replay.RALPH[1:] = [{str(wrapper)!r}]",
-    )
-    assert done.returncode == 1 and "operator: accepted" in done.stdout, (
-        done.stdout + done.stderr
-    )
+    first = f"replay.RALPH[1:] = [{str(wrapper)!r}]"
+    code, printed = replay(history, "--suite", plain, "--commits", "1", first=first)
+    assert code == 1, printed
+    assert "operator: accepted" in printed
 
 
-def dirty(repo: Repo) -> None:
-    repo.write("shop.py", "edited\n")
-
-
-def shallow(repo: Repo) -> None:
-    repo.git("clone", "-q", "--depth", "1", f"file://{repo.path}", "../shallow")
-    repo.path = repo.path.parent / "shallow"
-
-
-def red(repo: Repo) -> None:
-    commit(repo, "red", ADD)
-
-
-def without_tests(repo: Repo) -> None:
-    repo.git("checkout", "-q", "--orphan", "new")
-    repo.git("commit", "-qm", "all at once")
-
-
-@pytest.mark.parametrize(
-    ("spoil", "says"),
-    [
-        (dirty, "the repository has uncommitted changes: commit them first"),
-        (shallow, "the repository is shallow: run `git fetch --unshallow`"),
-        (red, f"the suite does not pass here: {RUN}: "),
-        (
-            without_tests,
-            "no commit there has tests that fail on the source before it (1 commits)",
-        ),
-        (
-            lambda repo: (repo.path / ".git").rename(repo.path / "git"),
-            "not a git repository",
-        ),
-    ],
-)
+@cases("""
+    spoil                                                                     says
+    echo edited > shop.py                                                     the repository has uncommitted changes: commit them first
+    git rev-parse HEAD > .git/shallow                                         the repository is shallow: run `git fetch --unshallow`
+    echo 'def test_red(): assert 0' >> tests.py; git commit -qam red          the suite does not pass here: 
+    git checkout -q --orphan new; git commit -qm 'all at once'                no commit there has tests that fail on the source before it (1 commits)
+    mv .git git                                                               not a git repository
+""")
 def test_what_cannot_be_played_is_told_in_a_sentence(
-    history: Repo, spoil: Callable[[Repo], object], says: str
+    history: Repo, spoil: str, says: str
 ) -> None:
-    spoil(history)
-    before = sorted(path for path in Path(history.path).rglob("*"))
-    done = replay(history, "--suite", RUN)
-    assert (
-        done.returncode == 2
-        and done.stderr.startswith("replay.py: ")
-        and says in done.stderr
-    ), done.stderr
-    assert (
-        sorted(path for path in Path(history.path).rglob("*")) == before
-        and not done.stdout
-    )
+    history.sh(spoil)
+    before = sorted(history.path.rglob("*"))
+    code, printed = replay(history, "--suite", RUN)
+    assert code == 2
+    assert printed.startswith("replay.py: ")
+    assert says in printed
+    assert sorted(history.path.rglob("*")) == before
