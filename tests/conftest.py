@@ -382,7 +382,7 @@ def cases(table: str, of: int = 1) -> pytest.MarkDecorator:
     names, *lines = filter(None, map(str.strip, table.splitlines()))
     parts, gap = {*re.findall(r" (->|\|) ", names)}, r"\s{2,}"
     if parts:
-        gap = rf"(?:^|\s+)(?:{'|'.join(map(re.escape, parts))})(?:\s+|$)"
+        gap = rf"\s*(?<!\S)(?:{'|'.join(map(re.escape, parts))})(?!\S)\s*"
     parameters = re.split(gap, names)
     rows = []
     for line in sample(lines, of):

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from _ralph.checks.evidence import Evidence, Question, gather
 from _ralph.checks.results import Known, Own, Results
 from _ralph.model import Check, CheckResult, Outcome
 from tests.checks import scripted
+from tests.conftest import cases
 
 LINT, SUITE, OWN = Check("lint", "lint"), Check("suite", "suite", results="junit"), Check("own", "own")  # fmt: skip
 PROGRAM = (LINT, SUITE, OWN)
@@ -73,86 +72,62 @@ class Room:
         return ", ".join(self.calls[2:])
 
 
+def earlier(words: str) -> dict[str, str]:
+    """What ran on ancestors of the tip: nothing, but for what these words say."""
+    found = {f"p{number}": "suite none" for number in range(1, 20)}
+    for row in filter(None, words.split(", ")):
+        commit, _, said = row.partition(" ")
+        found[commit] = said
+    return found
+
+
 # Runs on the tip, on the candidate, and on ancestors of the tip (p1 the newest), as
 # `Room` reads them; `last` for the task's last attempt, `killed` for an agent that did
 # not end well. What runs more than once, what is then red and binds, what turned green.
-TABLE = """
-suite a+, own -             | suite a+, own +                    |                  ->                                 : : own
-suite a+, own -             | suite a+, own -                    |                  ->                                 : own :
-suite a+, own -             | suite a+, own -                    | last             -> new lint suite own              : own :
-suite a+, own -             | suite a+, own -; +                 | last             -> new lint suite own              : :
-suite a+, own -             | suite a-; a+, own +                |                  -> new lint suite                  : : own
-suite a+, own -             | suite a-, own +                    |                  -> new lint suite                  : suite : own
-suite a+; a-, own -         | suite a-, own +                    | last             -> new lint suite, tip lint suite  : : own
-suite a+, own -             | suite b+, own +                    |                  -> new lint suite, tip lint suite  : suite : own
-suite a+ t1+; a+ t2+, own - | suite a+ t3+; a+ t4+, own +        |                  -> new lint suite, tip lint suite  : : own
-suite a+, own -             | suite none, own +                  |                  ->                                 : suite : own
-suite a+, own -             | suite a-, own -                    |                  ->                                 : suite own :
-suite a+ b-, own -          | suite a+ b-, own +                 |                  ->                                 : : own
-suite a+ b-, own +          | suite a+ b+                        |                  ->                                 : : suite
-lint +, own -               | lint -, own +                      |                  ->                                 : lint : own
-lint +, own -               | lint -, own +                      | last             -> new lint, tip lint              : lint : own
-lint +; -, own -            | lint -, own +                      | last             -> new lint, tip lint              : : own
-lint +, own -               | lint -; +, own +                   | last             -> new lint                        : : own
-lint -, own -               | lint -, own +                      | last             ->                                 : : own
-lint -, suite a+, own -     | lint -, suite a-, own +            |                  -> new lint suite                  : suite : own
-suite a+ b-, own +          | suite a+ b+                        | killed           -> tip lint suite                  : : suite
-suite a+ b-; b+ a+, own +   | suite a+ b+                        | killed           -> tip lint suite                  : :
-own -; +                    | own +                              | killed           -> tip lint suite own              : :
-own -                       | own +                              | killed           -> tip lint suite own              : : own
-own -                       | own -                              | killed           ->                                 : own :
-suite none, own -           | suite a-, own +                    | p1 suite a+      -> p1 lint suite, new lint suite   : suite : own
-suite none, own -           | suite a+, own +                    | p1 suite none, p2 suite a+ x!, p3 suite a+ -> p1 lint suite, p2 lint suite, p3 lint suite : : own
-suite x!, own -             | suite a-, own +                    | p1 suite a-      -> p1 lint suite, p2 lint suite, p3 lint suite, p4 lint suite, p5 lint suite, p6 lint suite, p7 lint suite, p8 lint suite, p9 lint suite, p10 lint suite : : own
-suite none, own -           | suite none, own +                  | p1 suite a+      -> p1 lint suite                   : : own
-suite none, own -           | lint -, suite a-, own +            | p1 suite a+      -> p1 lint suite                   : lint suite : own
-suite a+ exit 3, own -      | suite a+ exit 3, own +             |                  ->                                 : : own
-suite a+ exit 3, own -      | suite none, own +                  |                  ->                                 : suite : own
-suite a+ exit 3, own -      | suite a- exit 3, own +             |                  -> new lint suite                  : suite : own
-"""  # fmt: skip
-ROWS = TABLE.strip("\n").splitlines()
-
-
-def asked(row: str) -> tuple[Room, list[Evidence]]:
-    tip, new, more = (part.strip() for part in row.partition("->")[0].split("|"))
-    earlier: dict[str, str] = {f"p{number}": "suite none" for number in range(1, 20)}
-    for words in more.split(","):
-        commit, _, said = words.strip().partition(" ")
-        if said:
-            earlier[commit] = said
-    room = Room(tip=tip, new=new, **earlier)
+@cases("""
+tip | new | more -> steps | red | turned
+suite a+, own -             | suite a+, own +                    |                  ->                                 | | own
+suite a+, own -             | suite a+, own -                    |                  ->                                 | own |
+suite a+, own -             | suite a+, own -                    | last             -> new lint suite own              | own |
+suite a+, own -             | suite a+, own -; +                 | last             -> new lint suite own              | |
+suite a+, own -             | suite a-; a+, own +                |                  -> new lint suite                  | | own
+suite a+, own -             | suite a-, own +                    |                  -> new lint suite                  | suite | own
+suite a+; a-, own -         | suite a-, own +                    | last             -> new lint suite, tip lint suite  | | own
+suite a+, own -             | suite b+, own +                    |                  -> new lint suite, tip lint suite  | suite | own
+suite a+ t1+; a+ t2+, own - | suite a+ t3+; a+ t4+, own +        |                  -> new lint suite, tip lint suite  | | own
+suite a+, own -             | suite none, own +                  |                  ->                                 | suite | own
+suite a+, own -             | suite a-, own -                    |                  ->                                 | suite own |
+suite a+ b-, own -          | suite a+ b-, own +                 |                  ->                                 | | own
+suite a+ b-, own +          | suite a+ b+                        |                  ->                                 | | suite
+lint +, own -               | lint -, own +                      |                  ->                                 | lint | own
+lint +, own -               | lint -, own +                      | last             -> new lint, tip lint              | lint | own
+lint +; -, own -            | lint -, own +                      | last             -> new lint, tip lint              | | own
+lint +, own -               | lint -; +, own +                   | last             -> new lint                        | | own
+lint -, own -               | lint -, own +                      | last             ->                                 | | own
+lint -, suite a+, own -     | lint -, suite a-, own +            |                  -> new lint suite                  | suite | own
+suite a+ b-, own +          | suite a+ b+                        | killed           -> tip lint suite                  | | suite
+suite a+ b-; b+ a+, own +   | suite a+ b+                        | killed           -> tip lint suite                  | |
+own -; +                    | own +                              | killed           -> tip lint suite own              | |
+own -                       | own +                              | killed           -> tip lint suite own              | | own
+own -                       | own -                              | killed           ->                                 | own |
+suite none, own -           | suite a-, own +                    | p1 suite a+      -> p1 lint suite, new lint suite   | suite | own
+suite none, own -           | suite a+, own +                    | p1 suite none, p2 suite a+ x!, p3 suite a+ -> p1 lint suite, p2 lint suite, p3 lint suite | | own
+suite x!, own -             | suite a-, own +                    | p1 suite a-      -> p1 lint suite, p2 lint suite, p3 lint suite, p4 lint suite, p5 lint suite, p6 lint suite, p7 lint suite, p8 lint suite, p9 lint suite, p10 lint suite | | own
+suite none, own -           | suite none, own +                  | p1 suite a+      -> p1 lint suite                   | | own
+suite none, own -           | lint -, suite a-, own +            | p1 suite a+      -> p1 lint suite                   | lint suite | own
+suite a+ exit 3, own -      | suite a+ exit 3, own +             |                  ->                                 | | own
+suite a+ exit 3, own -      | suite none, own +                  |                  ->                                 | suite | own
+suite a+ exit 3, own -      | suite a- exit 3, own +             |                  -> new lint suite                  | suite | own
+""")
+def test_what_runs_again_and_what_comes_of_it(
+    tip: str, new: str, more: str, steps: str, red: str, turned: str
+) -> None:
+    room = Room(tip=tip, new=new, **earlier(more))
     outcome = Outcome.FAILED if more == "killed" else Outcome.DONE
-    return room, room.ask(gives_up=more == "last", outcome=outcome)
-
-
-def said(row: str) -> str:
-    room, evidence = asked(row)
-    red = " ".join(one.result.name for one in evidence if one.red)
-    turned = " ".join(one.result.name for one in evidence if one.turned)
-    return f"{room.steps} : {red} : {turned}"
-
-
-def wanted(row: str) -> str:
-    return " : ".join(part.strip() for part in row.partition("->")[2].split(":"))
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_what_runs_again_and_what_comes_of_it(row: str) -> None:
-    assert said(row) == wanted(row)
-
-
-MUTANTS = r"""
-return self.binds and not self.result.ok => return not self.result.ok
-if first and not first.ok:  => if False:  
-(by_tests or question.gives_up) => True
-(by_tests or question.gives_up) => False
-if gone or ( => if (
-(question.gives_up and not one.own) => False
-question.outcome is not Outcome.DONE => False
-if ran(found): => if True:
-was_red and self.result.ok and not self.flaky => was_red and self.result.ok
-(self.tests.breaks or self.tests.silent) => self.tests.breaks
-"""
+    evidence = room.ask(gives_up=more == "last", outcome=outcome)
+    assert room.steps == steps
+    assert " ".join(one.result.name for one in evidence if one.red) == red
+    assert " ".join(one.result.name for one in evidence if one.turned) == turned
 
 
 def test_a_check_of_a_passed_task_that_must_be_kept_binds() -> None:

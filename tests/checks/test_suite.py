@@ -3,15 +3,16 @@ it."""
 
 from __future__ import annotations
 
-import pytest
-
 from _ralph.checks.suite import Comparison, Kind, compare, judged, with_tests
 from _ralph.model import CheckResult, SingleTests
 from tests.checks.scripted import run, runs
+from tests.conftest import cases
+
 
 # Runs before, now and earlier, as `scripted.run` reads them, and what became of each
 # test; `other` is not said.
-TABLE = """
+@cases("""
+before | now | earlier -> wanted
 a+ b-          | a+ b-          |            -> green a, old b
 a+ b-          | a+ b+          |            -> green a, turned b, recovered
 a+ b-          | a+ bo          |            -> green a, muted b, recovered
@@ -51,15 +52,11 @@ a+             | none           |            -> silent
 a+; none       | none           |            ->
 a-             | none           |            ->
                |                |            ->
-"""
-CASES = TABLE.strip("\n").splitlines()
-
-
-def told(line: str) -> bool:
-    """Whether a line of the table is right."""
-    given, _, wanted = line.partition("->")
-    before, now, earlier = map(runs, given.split("|"))
-    change = compare(before, now, earlier)
+""")
+def test_how_single_tests_changed(
+    before: str, now: str, earlier: str, wanted: str
+) -> None:
+    change = compare(runs(before), runs(now), runs(earlier))
     said = set()
     for kind, names in change.kinds.items():
         if kind != Kind.OTHER:
@@ -68,34 +65,12 @@ def told(line: str) -> bool:
         said.add("silent")
     if change.recovered:
         said.add("recovered")
-    return said == {part.strip() for part in wanted.split(",") if part.strip()}
-
-
-@pytest.mark.parametrize("line", CASES)
-def test_how_single_tests_changed(line: str) -> None:
-    assert told(line), line
-
-
-MUTANTS = r"""
-silent=green and bool(_states(before[-1:])) => silent=False
-green and bool(_states(before[-1:])) => green
-"failed": Kind.OLD => "failed": Kind.FAILED
-"skipped": Kind.SKIPPED => "skipped": Kind.GREEN
-"gone": Kind.GONE => "gone": Kind.GREEN
-len(now) > 1 and => False and
-states[name].add("gone") => pass
-then = _states(earlier) => then = _states([])
-Kind.LOST if kind in (Kind.SKIPPED, Kind.GONE) else kind => kind
-not before and set(earlier) == {"passed"} => set(earlier) == {"passed"}
-Kind.FAILED if whole else Kind.NEW => Kind.NEW
-Kind.FAILED if whole else Kind.NEW => Kind.FAILED
-was_red and all(run.ok for run in now) => was_red and now[0].ok
-not any(run.ok for run in before) => not before[0].ok
-"""
+    assert said == {*filter(None, wanted.split(", "))}
 
 
 # Runs of a task's own check before the work and now, and what of it is not done.
-UNDONE = """
+@cases("""
+before | now -> wanted
 a+ b- | a+ b+ ->
 a+ b- | a+ bo -> b
 a+ b- | a+    -> b
@@ -104,21 +79,20 @@ f-    | a+    ->
 f- b- | a+ bo -> b
 bo    | bo    ->
       | a+    ->
-"""
-
-
-@pytest.mark.parametrize("line", UNDONE.strip("\n").splitlines())
-def test_what_was_red_in_a_task_s_own_check_must_run(line: str) -> None:
-    given, _, wanted = line.partition("->")
-    before, now = map(runs, given.split("|"))
-    assert compare(before, now).undone == wanted.split()
+""")
+def test_what_was_red_in_a_task_s_own_check_must_run(
+    before: str, now: str, wanted: str
+) -> None:
+    assert compare(runs(before), runs(now)).undone == wanted.split()
 
 
 # ---------------------------------------------------------------- the result of one run
 
+
 # What a check reported; whether it is green; whether it is sound: green, or red by
 # single tests that explain its exit status; and its outcome in words.
-OUTCOMES = """
+@cases("""
+words | kind | said
 a+ b+        | green       | 2 passed
 a+ co        | green       | 1 passed, 1 skipped
 a+ co b-     | red, sound  | 1 passed, 1 skipped, 1 failed: b
@@ -127,12 +101,8 @@ a+ exit 3    | red         | failed with exit 3, and no test failed: 1 passed
 ao bo        | red         | failed: no test passed, 2 skipped
 none         | red         | failed: it wrote no results
 none exit 3  | red         | failed with exit 3
-"""
-
-
-@pytest.mark.parametrize("line", OUTCOMES.strip("\n").splitlines())
-def test_what_a_check_is_by_its_tests(line: str) -> None:
-    words, kind, said = (part.strip() for part in line.split("|"))
+""")
+def test_what_a_check_is_by_its_tests(words: str, kind: str, said: str) -> None:
     result = run(words)
     assert (result.ok, result.is_sound) == (kind == "green", kind != "red")
     assert result.outcome == f"{said} (0.0 s)"

@@ -3,178 +3,168 @@ it; what binds, and what is evidence; what blocks a task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from _ralph.checks.evidence import Evidence
 from _ralph.checks.judge import Answer
 from _ralph.checks.suite import Comparison, Kind
 from _ralph.checks.verdict import Case, Decision, after_judge, decide, reason_to_block
 from _ralph.model import AgentResult, CheckResult, Outcome, Verdict
+from tests.conftest import cases
 
-GREEN, RED = True, False
-SIGNS = {"+": GREEN, "-": RED, "?": None}
+SIGNS = {"+": True, "-": False, "?": None}
 
 
-def result(name: str, ok: bool) -> CheckResult:
-    return CheckResult(name, name, ok, 0 if ok else 1, 0.1)
+def compared(flags: str) -> Comparison | None:
+    """What became of single tests, by such words."""
+    words = flags.split(",")
+    kinds = {Kind(word): [f"t-{word}"] for word in words if word in {*Kind}}
+    unloaded = ["t-unloaded"] * ("unloaded" in words)
+    found = Comparison(kinds, uncollected=unloaded)
+    found = replace(found, silent="silent" in words, recovered="recovered" in words)
+    return found if flags else None
+
+
+def known(word: str) -> Evidence:
+    """What is known of a check, as a word of the tables says: its name; what it was on
+    the tip and is now, for one of the task's own what it was before its first attempt,
+    too: + green, - red, ? not known. `f` is flaky; behind a slash, what became of single
+    tests."""
+    name, _, rest = word.partition(":")
+    signs, _, flags = rest.partition("/")
+    flaky = signs.endswith("f")
+    first, base, now = [None, *(SIGNS[sign] for sign in signs.rstrip("f"))][-3:]
+    result = CheckResult(name, name, bool(now), 0 if now else 1, 0.1)
+    tests = compared(flags)
+    return Evidence(result, name == "own", base, first, flaky, tests)
+
+
+def decided(words: str, **more: Any) -> Decision:
+    """What an agent gets that ended well and changed something."""
+    evidence = [known(word) for word in words.split()]
+    well = AgentResult(Outcome.DONE, active=True)
+    given: dict[str, Any] = {"result": well, "changed": True, "evidence": evidence}
+    return decide(Case(**given | more))
 
 
 # How the agent ended (`silent`: without a word or a token); the candidate's files:
 # `differ`, `same`, or `left-out` (all that was changed is no part of the work); the
-# checks: `green`, `red`, `unproved` (nothing binds, and nothing turned green), or
-# `empty` (there are none); `turned` where one of its own was red before the work and is green now.
+# checks, as `CHECKS` has them: `turned` where one of its own was red before the work and
+# is green now, `unproved` where nothing binds, and nothing turned green.
 TABLE = """
-done          differ    green                -> passed
-done          differ    green       turned   -> passed
-done          differ    red                  -> failed
-done          differ    red         turned   -> failed
-done          differ    unproved             -> failed
-done          differ    empty                -> failed
-done          same      green                -> no-op
-done          same      green       turned   -> no-op
-done          same      red                  -> failed
-done          same      red         turned   -> failed
-done          same      unproved             -> failed
-done          same      empty                -> failed
-done          left-out  green                -> failed
-done          left-out  red                  -> failed
-done silent   differ    green                -> passed
-done silent   same      green                -> no-op
-done silent   same      red                  -> failed
-
-failed        differ    green                -> failed
-failed        differ    green       turned   -> passed
-failed        differ    red                  -> failed
-failed        differ    red         turned   -> failed
-failed        differ    unproved             -> failed
-failed        same      green                -> failed
-failed        same      green       turned   -> failed
-failed        same      red                  -> failed
-failed        left-out  green                -> failed
-
-timed-out     differ    green                -> timed-out
-timed-out     differ    green       turned   -> passed
-timed-out     differ    red                  -> timed-out
-timed-out     differ    red         turned   -> timed-out
-timed-out     differ    unproved             -> timed-out
-timed-out     differ    empty                -> timed-out
-timed-out     same      green       turned   -> timed-out
-timed-out     same      red                  -> timed-out
-timed-out     left-out  green                -> timed-out
-timed-out silent differ green                -> timed-out
-timed-out silent differ green       turned   -> passed
-timed-out silent same   green                -> limited
-timed-out silent same   red                  -> limited
-
-limited       differ    green                -> limited
-limited       differ    green       turned   -> passed
-limited       differ    red         turned   -> limited
-limited       same      green                -> limited
-limited       same      empty                -> limited
-limited       left-out  green                -> limited
-
-unavailable   differ    green                -> unavailable
-unavailable   differ    green       turned   -> passed
-unavailable   differ    red                  -> unavailable
-unavailable   same      green                -> unavailable
-
-interrupted   differ    green                -> interrupted
-interrupted   differ    green       turned   -> passed
-interrupted   differ    red         turned   -> interrupted
-interrupted   same      green       turned   -> interrupted
+agent            | files    | checks       -> verdict
+done             | differ   | green        -> passed
+done             | differ   | green turned -> passed
+done             | differ   | red          -> failed
+done             | differ   | red turned   -> failed
+done             | differ   | unproved     -> failed
+done             | differ   | empty        -> failed
+done             | same     | green        -> no-op
+done             | same     | green turned -> no-op
+done             | same     | red          -> failed
+done             | same     | red turned   -> failed
+done             | same     | unproved     -> failed
+done             | same     | empty        -> failed
+done             | left-out | green        -> failed
+done             | left-out | red          -> failed
+done silent      | differ   | green        -> passed
+done silent      | same     | green        -> no-op
+done silent      | same     | red          -> failed
+failed           | differ   | green        -> failed
+failed           | differ   | green turned -> passed
+failed           | differ   | red          -> failed
+failed           | differ   | red turned   -> failed
+failed           | differ   | unproved     -> failed
+failed           | same     | green        -> failed
+failed           | same     | green turned -> failed
+failed           | same     | red          -> failed
+failed           | left-out | green        -> failed
+timed-out        | differ   | green        -> timed-out
+timed-out        | differ   | green turned -> passed
+timed-out        | differ   | red          -> timed-out
+timed-out        | differ   | red turned   -> timed-out
+timed-out        | differ   | unproved     -> timed-out
+timed-out        | differ   | empty        -> timed-out
+timed-out        | same     | green turned -> timed-out
+timed-out        | same     | red          -> timed-out
+timed-out        | left-out | green        -> timed-out
+timed-out silent | differ   | green        -> timed-out
+timed-out silent | differ   | green turned -> passed
+timed-out silent | same     | green        -> limited
+timed-out silent | same     | red          -> limited
+limited          | differ   | green        -> limited
+limited          | differ   | green turned -> passed
+limited          | differ   | red turned   -> limited
+limited          | same     | green        -> limited
+limited          | same     | empty        -> limited
+limited          | left-out | green        -> limited
+unavailable      | differ   | green        -> unavailable
+unavailable      | differ   | green turned -> passed
+unavailable      | differ   | red          -> unavailable
+unavailable      | same     | green        -> unavailable
+interrupted      | differ   | green        -> interrupted
+interrupted      | differ   | green turned -> passed
+interrupted      | differ   | red turned   -> interrupted
+interrupted      | same     | green turned -> interrupted
 """
-ROWS = [row for row in TABLE.splitlines() if row]
-Decide = Callable[[Case], Decision]
-
-
-def case(row: str) -> Case:
-    """What a row of the table says."""
-    words = row.partition("->")[0].split()
-    suite = result("suite", not {"red", "unproved"} & {*words})
-    evidence = [Evidence(suite, base="unproved" not in words)]
-    if "turned" in words:
-        evidence.append(Evidence(result("own", GREEN), own=True, first=RED))
-    elif "unproved" not in words:
-        evidence.append(Evidence(result("own", GREEN), own=True, first=GREEN))
-    if "empty" in words:
-        evidence = []
-    return Case(
-        result=AgentResult(Outcome(words[0]), "why", active="silent" not in words),
-        changed="differ" in words,
-        evidence=evidence,
-        left_out=["a protected file"] if "left-out" in words else [],
-    )
-
-
-def disagreements(decider: Decide) -> list[str]:
-    """The rows for which `decider` says something else than the table."""
-    rows = [(row, row.rpartition(" ")[2]) for row in ROWS]
-    return [row for row, wanted in rows if decider(case(row)).verdict != wanted]
-
-
-def test_the_table() -> None:
-    """It has every outcome and every verdict; only a pass goes without a reason."""
-    assert disagreements(decide) == []
-    assert {row.split()[0] for row in ROWS} == set(Outcome)
-    decisions = [decide(case(row)) for row in ROWS]
-    before_there_are_checks = {Verdict.CONFLICT, Verdict.SET_ASIDE}
-    said = {one.verdict for one in decisions}
-    assert said == set(Verdict) - before_there_are_checks
-    for one in decisions:
-        assert bool(one.reason) is (one.verdict is not Verdict.PASSED)
-
-
-def seen(one: Case, **change: Any) -> Case:
-    """The same with all evidence changed in one way."""
-    return replace(one, evidence=[replace(known, **change) for known in one.evidence])
-
-
-# Rules that somebody could write; the table must tell each from the right one.
-MUTANTS: dict[str, Decide] = {
-    "believes the agent": lambda one: decide(
-        replace(seen(one, result=result("x", GREEN)), judge=True)
-    ),
-    "believes a red check": lambda one: decide(seen(one, result=result("x", GREEN))),
-    "a green check is enough": lambda one: decide(replace(one, changed=True)),
-    "a check that turned is enough": lambda one: (
-        Decision(Verdict.PASSED) if any(e.turned for e in one.evidence) else decide(one)
-    ),
-    "a killed agent is not trusted": lambda one: decide(seen(one, first=None)),
-    "a killed agent is trusted": lambda one: decide(
-        replace(one, result=AgentResult(Outcome.DONE))
-    ),
-    "nothing need bind": lambda one: decide(replace(one, judge=True)),
-    "what is left out is nothing": lambda one: decide(replace(one, left_out=())),
+CHECKS = {
+    "green": "suite:++ own:+?+",
+    "green turned": "suite:++ own:-?+",
+    "red": "suite:+- own:+?+",
+    "red turned": "suite:+- own:-?+",
+    "unproved": "suite:--",
+    "empty": "",
 }
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_the_table_catches(mutant: str) -> None:
-    assert disagreements(MUTANTS[mutant])
+@cases(TABLE)
+def test_what_an_attempt_is_worth(
+    agent: str, files: str, checks: str, verdict: str
+) -> None:
+    outcome, *silent = agent.split()
+    decision = decided(
+        CHECKS[checks],
+        result=AgentResult(Outcome(outcome), "why", active=not silent),
+        changed=files == "differ",
+        left_out=["a protected file"] if files == "left-out" else [],
+    )
+    assert decision.verdict == verdict
+    assert bool(decision.reason) is (verdict != "passed")
 
 
-@pytest.mark.parametrize("words", ["same green", "same red", "left-out green", "differ green", "differ red"])  # fmt: skip
-def test_denied_commands_are_the_reason_only_where_nothing_was_done(words: str) -> None:
-    one = case(f"done {words}")
-    without = decide(one).verdict
-    one.result.denials = ["npm test"]
-    decision = decide(one)
-    assert decision.verdict is (without if one.changed else Verdict.FAILED)
-    assert decision.denied is not one.changed
-    assert ("npm test" in decision.reason) is not one.changed
+def test_the_table_has_every_outcome_and_every_verdict() -> None:
+    before_there_are_checks = {Verdict.CONFLICT, Verdict.SET_ASIDE}
+    wanted = {*Outcome, *Verdict} - before_there_are_checks
+    assert wanted <= {*TABLE.split()}
+
+
+@cases("""
+changed  left_out  checks    verdict
+no       -         suite:++  failed
+no       -         suite:+-  failed
+no       a.py      suite:++  failed
+yes      -         suite:++  passed
+yes      -         suite:+-  failed
+""")
+def test_denied_commands_are_the_reason_only_where_nothing_was_done(
+    changed: str, left_out: str, checks: str, verdict: str
+) -> None:
+    denied = AgentResult(Outcome.DONE, denials=["npm test"])
+    given = {"changed": changed == "yes", "left_out": left_out.split()}
+    decision = decided(checks, result=denied, **given)
+    assert decision.verdict == verdict
+    assert decision.denied is (changed == "no")
+    assert ("npm test" in decision.reason) is (changed == "no")
 
 
 # ---------------------------------------------------------------- what binds, and what is evidence
 
-# Each check: what it was on the tip and is now, for one of the task's own what it was
-# before its first attempt, too; + green, - red, ? not known. `f` is flaky; behind a
-# slash, what became of single tests. Then what an agent that ended well gets, what it
-# gets if it was killed, and what is red beside a pass.
-BINDS = """
+
+# The checks; then what an agent that ended well gets, what it gets if it was killed, and
+# what is red beside a pass.
+@cases("""
+checks                        -> wanted
 suite:++                      -> weak       timed-out
 suite:+-                      -> failed     timed-out
 suite:-+                      -> passed     timed-out
@@ -219,47 +209,10 @@ suite:++/recovered,dropped,added -> passed  timed-out
 suite:++/green,flaky          -> weak       timed-out
 suite:++/green,turned,lost    -> weak       weak
 suite:++/green,turned,unloaded -> weak      weak
-"""
-
-
-def known(word: str) -> Evidence:
-    """What is known of a check, as a word of the table says."""
-    name, _, rest = word.partition(":")
-    signs, _, said = rest.partition("/")
-    flags = [flag for flag in said.split(",") if flag]
-    tests = Comparison(
-        {Kind(flag): [f"t-{flag}"] for flag in flags if flag in {*Kind}},
-        uncollected=["t-unloaded"] if "unloaded" in flags else [],
-        silent="silent" in flags,
-        recovered="recovered" in flags,
-    )
-    base, now = (SIGNS[sign] for sign in signs.rstrip("f")[-2:])
-    return Evidence(
-        result(name, bool(now)),
-        own=name == "own",
-        base=base,
-        first=SIGNS[signs[0]] if name == "own" else None,
-        flaky=signs.endswith("f"),
-        tests=tests if flags else None,
-    )
-
-
-def decided(words: str, **more: Any) -> Decision:
-    """What an agent gets that ended well and changed something."""
-    evidence = [known(word) for word in words.split()]
-    given: dict[str, Any] = {
-        "result": AgentResult(Outcome.DONE, active=True),
-        "changed": True,
-        "evidence": evidence,
-    }
-    return decide(Case(**given | more))
-
-
-@pytest.mark.parametrize("row", BINDS.strip("\n").splitlines())
-def test_what_binds_and_what_is_evidence(row: str) -> None:
-    words, _, wanted = row.partition("->")
-    well = decided(words)
-    killed = decided(words, result=AgentResult(Outcome.TIMED_OUT, active=True))
+""")
+def test_what_binds_and_what_is_evidence(checks: str, wanted: str) -> None:
+    well = decided(checks)
+    killed = decided(checks, result=AgentResult(Outcome.TIMED_OUT, active=True))
     said = ["weak" if one.weak else str(one.verdict) for one in (well, killed)]
     if well.verdict is Verdict.PASSED:
         said += well.beside
@@ -316,7 +269,8 @@ def test_the_reason_names_the_first_red_check_or_the_files() -> None:
 
 
 # How the judge ended and what it said, and what an attempt gets that would pass.
-JUDGES = """
+@cases("""
+outcome      | answer | wanted
 done         |       | passed
 done         | no    | failed: the judge says no: fast: no
 done         | what? | failed: the judge says no: what?
@@ -325,23 +279,21 @@ timed-out    |       | failed: the judge did not finish: why
 limited      |       | limited: the judge: why
 unavailable  |       | unavailable: the judge: why
 interrupted  |       | interrupted: the judge: why
-"""
-ANSWERS = {"": Answer(), "no": Answer(["fast: no"]), "what?": Answer(unreadable="what?")}  # fmt: skip
-
-
-@pytest.mark.parametrize("row", JUDGES.strip().splitlines())
-def test_a_judge_can_only_take_a_pass_away(row: str) -> None:
-    outcome, answer, wanted = (part.strip() for part in row.split("|"))
+""")
+def test_a_judge_can_only_take_a_pass_away(
+    outcome: str, answer: str, wanted: str
+) -> None:
+    said = Answer(["fast: no"] * (answer == "no"), "what?" * (answer == "what?"))
     weak = Decision(Verdict.PASSED, weak=True, notices=["x"])
     judge = AgentResult(Outcome(outcome), "why", active=True)
-    decision = after_judge(weak, judge, ANSWERS[answer])
-    said = f"{decision.verdict}: {decision.reason}".removesuffix(": ")
-    assert said == wanted
+    decision = after_judge(weak, judge, said)
+    assert f"{decision.verdict}: {decision.reason}".removesuffix(": ") == wanted
     assert decision.weak is (wanted == "passed") and decision.notices == ["x"]
 
 
 # The verdict, what else is known, and why that blocks the task, if it does.
-BLOCKS = """
+@cases("""
+verdict     | words                    | why
 failed      |                          |
 failed      | attempts=3               | 3 failed attempts, the last: red
 timed-out   | attempts=1 most=1        | 1 failed attempt, the last: red
@@ -356,12 +308,8 @@ failed      | asks=which? attempts=3   | it asks: which?
 no-op       |                          |
 no-op       | no_op_before=1           | already done? two attempts changed nothing
 failed      | no_op_before=1           |
-"""
-
-
-@pytest.mark.parametrize("row", BLOCKS.strip().splitlines())
-def test_what_blocks_a_task(row: str) -> None:
-    verdict, words, why = (part.strip() for part in row.split("|"))
+""")
+def test_what_blocks_a_task(verdict: str, words: str, why: str) -> None:
     given: dict[str, Any] = {}
     for word in words.split():
         key, value = word.split("=")
