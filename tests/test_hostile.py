@@ -40,31 +40,34 @@ hostile = settings(
 
 
 KNOWN = {key for keys in prd.ALIASES.values() for key in keys}
-KNOWN |= {"id", "status", "priority", "blocked", "checks", "allow", "agent"}
-_OTHERS = [
-    "run", "timeout", "agents", "limits", "protect", "setup", "commit", "task", "tokens", "handoff", "left",
-    "base", "broken", "keep", "when",
-]  # fmt: skip
+OTHERS = """id status priority blocked checks allow agent run timeout agents limits protect setup commit task
+    tokens handoff left base broken keep when verdict iteration attempt"""
+names = st.sampled_from(sorted({*KNOWN, *OTHERS.split()})) | st.text(max_size=5)
+_extremes = [0, -1, 1, 2**63, 10**400, -(10**400), 1e308, 5e-324, 0.5]
+_finite = st.floats(allow_nan=False, allow_infinity=False)
+numbers = st.sampled_from(_extremes) | _finite
+_words = [
+    "T1",
+    "passed",
+    "done",
+    "blocked",
+    "true",
+    "\ud800",
+    "\x00",
+    "\u2028",
+    "P0",
+    "",
+]
+texts = st.sampled_from(_words) | st.text(max_size=8)
 
 
-names = st.sampled_from(
-    [*sorted(KNOWN), *_OTHERS, "verdict", "iteration", "attempt"]
-) | st.text(max_size=5)
-numbers = st.sampled_from(
-    [0, -1, 1, 2**63, 10**400, -(10**400), 1e308, 5e-324, 0.5]
-) | st.floats(allow_nan=False, allow_infinity=False)
+def _around(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    lists = st.lists(inner, max_size=4)
+    return lists | st.dictionaries(names, inner, max_size=4)
 
 
-_words = st.sampled_from(
-    ["T1", "passed", "done", "blocked", "true", "\ud800", "\x00", "\u2028", "P0", ""]
-)
-_leaves = st.none() | st.booleans() | numbers | _words | st.text(max_size=8)
 values = st.recursive(
-    _leaves,
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4)
-    ),
-    max_leaves=12,
+    st.none() | st.booleans() | numbers | texts, _around, max_leaves=12
 )
 
 
@@ -84,51 +87,46 @@ def refused_or_open(path: Path) -> None:
         assert str(error)
         return
     for task in plan.tasks:
-        said = [task.raw.get(key) for key in prd.ALIASES["passed"]] + [
-            task.raw.get("status")
-        ]
-        assert not task.passed or any(
-            word is True or isinstance(word, str) for word in said
-        )
+        words = [task.raw.get(key) for key in (*prd.ALIASES["passed"], "status")]
+        says_so = any(word is True or isinstance(word, str) for word in words)
+        assert says_so or not task.passed
 
 
 @hostile
-@given(
-    data=st.binary(max_size=200)
-    | st.text(max_size=100).map(lambda t: t.encode("utf-8", "surrogatepass"))
-)
-def test_any_bytes_as_prd_json(scratch: Path, data: bytes) -> None:
+@given(data=st.binary(max_size=200) | st.text(max_size=100))
+def test_any_bytes_as_prd_json(scratch: Path, data: bytes | str) -> None:
+    if isinstance(data, str):
+        data = data.encode("utf-8", "surrogatepass")
     (scratch / "prd.json").write_bytes(data)
     refused_or_open(scratch / "prd.json")
 
 
+_tasks = st.lists(st.dictionaries(names, values, max_size=5), max_size=3)
+
+
 @hostile
-@given(
-    document=values,
-    tasks=st.lists(st.dictionaries(names, values, max_size=5), max_size=3),
-)
+@given(document=values, tasks=_tasks)
 def test_any_json_as_prd_json(scratch: Path, document: Any, tasks: list[Any]) -> None:
-    top = {**document, "tasks": tasks} if isinstance(document, dict) else document
-    (scratch / "prd.json").write_text(json.dumps(top))
+    if isinstance(document, dict):
+        document = {**document, "tasks": tasks}
+    (scratch / "prd.json").write_text(json.dumps(document))
     refused_or_open(scratch / "prd.json")
 
 
-_records = st.builds(
-    lambda fields, event, version: json.dumps(
-        {"v": version, "plan": "p@", "event": event, **fields}
-    ),
-    st.dictionaries(names, values, max_size=6),
-    st.sampled_from(
-        ["run", "start", "verdict", "wait", "recheck", "retry", "add", "land", "stop"]
-    ),
-    st.just(2),
-)
-_notes = st.lists(
-    st.binary(max_size=40)
-    | st.just(b"\n## 2026-11-21 03:14:07 +01:00 | iteration 1 | T1 t | passed\n")
-    | _records.map(lambda line: f"<!-- ralph {line} -->\n".encode()),
-    max_size=6,
-).map(b"".join)
+EVENTS = "run start verdict wait recheck retry add land stop"
+TITLE = b"\n## 2026-11-21 03:14:07 +01:00 | iteration 1 | T1 t | passed\n"
+
+
+@st.composite
+def _record(draw: st.DrawFn) -> bytes:
+    fields = draw(st.dictionaries(names, values, max_size=6))
+    event = draw(st.sampled_from(EVENTS.split()))
+    line = json.dumps({"v": 2, "plan": "p@", "event": event, **fields})
+    return f"<!-- ralph {line} -->\n".encode()
+
+
+_parts = st.binary(max_size=40) | st.just(TITLE) | _record()
+_notes = st.lists(_parts, max_size=6).map(b"".join)
 
 
 @hostile
@@ -173,14 +171,14 @@ def recorded(name: str) -> list[Any]:
 
 def places(value: Any) -> list[tuple[Any, Any]]:
     """Every place in a value, as a container and a key of it."""
-    items: list[tuple[Any, Any]] = []
+    keys: list[Any] = []
     if isinstance(value, dict):
-        items = [*value.items()]
+        keys = [*value]
     if isinstance(value, list):
-        items = [*enumerate(value)]
-    found = [(value, key) for key, _ in items]
-    for _, inner in items:
-        found += places(inner)
+        keys = [*range(len(value))]
+    found = []
+    for key in keys:
+        found += [(value, key), *places(value[key])]
     return found
 
 
@@ -201,31 +199,38 @@ def test_any_output_of_an_agent(name: str, data: st.DataObject) -> None:
     made_up = values.map(lambda value: json.dumps(value).encode())
     line = changed(recorded(name)) | st.binary(max_size=60) | made_up
     heard: list[str] = []
-    stream = Stream(
-        BUILTIN[name],
-        usd_left=1.0,
-        tokens_left=1000,
-        listen=lambda *words: heard.append(": ".join(words)),
-        raw=heard.append,
-    )
+
+    def listen(*words: str) -> None:
+        heard.append(": ".join(words))
+
+    cli = BUILTIN[name]
+    stream = Stream(cli, usd_left=1.0, tokens_left=1000, listen=listen, raw=heard.append)  # fmt: skip
     for one in data.draw(st.lists(line, max_size=8)):
         printed = b'"event"' not in one
         assert stream.line(one, printed) in ("stop", "quiet", None)
-    agent = Agent(name, (name,), BUILTIN[name])
+    agent = Agent(name, (name,), cli)
     result = conclude(agent, stream, ProcessResult(exit=1), "")
-    numbers = [*vars(result.tokens).values(), result.usd or 0.0]
-    json.dumps(numbers, allow_nan=False)
-    assert min(numbers) >= 0
+    used = [*vars(result.tokens).values(), result.usd or 0.0]
+    json.dumps(used, allow_nan=False)
+    assert min(used) >= 0
     for words in (result.text, result.reason, *result.denials):
         assert isinstance(words, str)
 
 
-_digits = st.sampled_from(["1", "0", "99", "1e5", "9" * 20, "9" * 400, "-1", "1.5"])
-_dates = st.tuples(
-    st.sampled_from(["in {} hours", "after {}s", "{}", "at Nov {}, 2026 9:05 AM", "at {}:05 AM",
-                     "Mon, {} Nov 2026 10:00:00 GMT", "Mon, 23 Nov {} 10:00:00 GMT", "Mon, 1 Jan 0001 0:0:0 +{}"]),
-    _digits,
-).map(lambda pair: pair[0].format(pair[1]))  # fmt: skip
+_digits = ["1", "0", "99", "1e5", "9" * 20, "9" * 400, "-1", "1.5"]
+DATES = """
+in {} hours
+after {}s
+{}
+at Nov {}, 2026 9:05 AM
+at {}:05 AM
+Mon, {} Nov 2026 10:00:00 GMT
+Mon, 23 Nov {} 10:00:00 GMT
+Mon, 1 Jan 0001 0:0:0 +{}
+"""
+_dates = st.builds(
+    str.format, st.sampled_from(DATES.split("\n")), st.sampled_from(_digits)
+)
 
 
 @hostile
@@ -241,16 +246,16 @@ _lines = st.sampled_from(["Status: done\n", "ruled out:", "# files\n", "x"])
 @hostile
 @given(words=st.text(max_size=80) | st.lists(_lines).map("".join))
 def test_any_handoff(words: str) -> None:
-    assert all(isinstance(part, str) for part in parse_handoff(words).values())
+    for part in parse_handoff(words).values():
+        assert isinstance(part, str)
 
 
-_pieces = st.sampled_from(
-    ["{{ task.id }}", "{{ task.nothing }}", "{% for t in task %}", "{% endfor %}", "{{", "}}", "{%", "x", "{{ 1 / 0 }}"]
-)  # fmt: skip
+PIECES = "{{ task.id }}|{{ task.nothing }}|{% for t in task %}|{% endfor %}|{{|}}|{%|x|{{ 1 / 0 }}"
+_pieces = st.lists(st.sampled_from(PIECES.split("|"))).map("".join)
 
 
 @hostile
-@given(source=st.binary(max_size=40) | st.lists(_pieces).map("".join).map(str.encode))
+@given(source=st.binary(max_size=40) | _pieces.map(str.encode))
 def test_any_template(scratch: Path, source: bytes) -> None:
     (scratch / "PROMPT.md").write_bytes(source)
     task = {"task": {"id": "T1"}}

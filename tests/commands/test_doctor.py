@@ -182,7 +182,9 @@ def test_what_leads_home_is_refused_by_both(repo: Repo) -> None:
         path = f"{repo.path}/.venv/bin:{repo.env['PATH']}"
         (wrong,) = errors(repo.ralph("doctor", "--agent", "true", PATH=path))
         done = repo.ralph("run", "--agent", repo.agent(WORKS), PATH=path)
-        assert said in wrong and done.returncode == 2 and said in done.stderr
+        assert said in wrong
+        assert done.returncode == 2
+        assert said in done.stderr
 
 
 # ---------------------------------------------------------------- agents, and who pays
@@ -265,9 +267,11 @@ def test_a_probe_is_one_turn_in_cron_s_environment_that_leaves_nothing(
     done = repo.ralph("doctor", "-v", "--agent", agent, "--probe", MY_KEY="secret")
     assert says(done, "ok", "as cron starts it, answered")
     folder, env = json.loads(repo.read("../seen"))
-    assert folder == str(repo.places / "role") and env["HOME"] == repo.env["HOME"]
+    assert folder == str(repo.places / "role")
+    assert env["HOME"] == repo.env["HOME"]
     assert not {"MY_KEY", "PYTHONPATH", "XDG_STATE_HOME"} & env.keys()
-    assert everything_at_home(repo) == before and repo.alive() == []
+    assert everything_at_home(repo) == before
+    assert repo.alive() == []
 
 
 # What the agent prints, and the level and the words of the finding.
@@ -300,7 +304,8 @@ def test_an_example_plan_is_looked_at_as_it_stands(repo: Repo) -> None:
     repo.commit("a project")
     assert repo.ralph("init").returncode == 0
     done = repo.ralph("doctor", "-v", "--agent", "true")
-    assert done.returncode == 2 and "has only the example" in done.stdout
+    assert done.returncode == 2
+    assert "has only the example" in done.stdout
     assert "so no checkout has them" not in done.stdout
     (repo.path / ".worktreeinclude").unlink()
     said = repo.ralph("doctor", "-v").stdout

@@ -3,13 +3,10 @@ it was."""
 
 from __future__ import annotations
 
-import json
 import re
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,28 +16,37 @@ from tests.conftest import Repo, cases, sample
 WORK = "P(f'{task}.txt').write_text('good')"
 
 
-def plan(repo: Repo, name: str, *checks: str, **top: Any) -> str:
-    """Write plans/`name`/prd.json with one task called `name`; the path."""
-    task: dict[str, Any] = {"id": name, "title": f"add {name}", "passes": False}
-    task["checks"] = [f"grep -q good {name}.txt"]
-    tasks = {"project": name, "checks": list(checks), **top, "userStories": [task]}
-    repo.write(f"plans/{name}/prd.json", json.dumps(tasks, indent=2) + "\n")
-    return f"plans/{name}/prd.json"
+def plan(repo: Repo, name: str, check: str = "true") -> str:
+    """Write plans/`name`/prd.json with one task called `name`, whose check is the same
+    for all, and one of the plan; the path."""
+    path = f"plans/{name}/prd.json"
+    task = {"id": name, "title": f"add {name}", "checks": [f"grep -q good {name}.txt"]}
+    repo.plan(task, project=name, checks=[check])
+    (repo.path / path).parent.mkdir(parents=True)
+    (repo.path / "prd.json").rename(repo.path / path)
+    return path
 
 
-def night(repo: Repo, name: str, *checks: str, work: str = WORK, **top: Any) -> None:
+def night(repo: Repo, name: str, check: str = "true") -> None:
     """A plan that is worked to its end, on branch ralph/`name`."""
-    path = plan(repo, name, *checks, **top)
-    done = repo.ralph("run", "-q", "--prd", path, "--agent", repo.agent(work))
+    path = plan(repo, name, check)
+    done = repo.ralph("run", "-q", "--prd", path, "--agent", repo.agent(WORK))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def land(repo: Repo, name: str = "", *words: str, first: str = "") -> tuple[int, str]:
+def land(repo: Repo, name: str = "", first: str = "") -> tuple[int, str]:
     """Land the plan in plans/`name`, else the one at the top."""
-    plan = ("--prd", f"plans/{name}/prd.json") if name else ()
-    done = repo.ralph("land", *plan, *words, first=first)
+    words = ["land"]
+    if name:
+        words += ["--prd", f"plans/{name}/prd.json"]
+    done = repo.ralph(*words, first=first)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout + done.stderr
+
+
+def state(repo: Repo) -> str:
+    """The commit of main, all edits, and what is in a file."""
+    return tip(repo) + repo.git("status", "--porcelain") + repo.read("a.txt")
 
 
 def tip(repo: Repo, name: str = "main") -> str:
@@ -79,7 +85,8 @@ def test_two_plans_land_in_turn_and_again_is_done(two: Repo) -> None:
         two.program(f".git/hooks/{hook}", f"echo {hook} >> {two.outside}/hooked; false")
     for name in ("x", "y"):
         code, said = land(two, name)
-        assert code == 0 and f"ralph/{name} landed on main" in said, said
+        assert code == 0, said
+        assert f"ralph/{name} landed on main" in said
         assert two.read(f"{name}.txt") == "good"
         assert '"event": "land"' in two.read(f"plans/{name}/progress.txt")
     assert not (two.outside / "hooked").exists()
@@ -91,7 +98,8 @@ def test_two_plans_land_in_turn_and_again_is_done(two: Repo) -> None:
     assert two.git("status", "--porcelain", "-uno") == ""
     before = tip(two)
     code, said = land(two, "x")
-    assert (code, tip(two)) == (0, before) and "ralph/x is in main already" in said
+    assert (code, tip(two)) == (0, before)
+    assert "ralph/x is in main already" in said
     assert two.gone_within(0.5), two.alive()
 
 
@@ -103,20 +111,25 @@ def test_those_that_are_green_alone_and_red_together(repo: Repo) -> None:
     before = tip(repo)
     code, said = land(repo, "y")
     line = said.splitlines()[-1]
-    assert code == 4 and "ralph/y did not land on main: test ! -e x.txt" in line
-    assert "failed with exit 1" in line and Path(line.rpartition(" ")[2]).is_file()
-    assert tip(repo) == before and not (repo.path / "y.txt").exists()
+    assert code == 4
+    assert "ralph/y did not land on main: test ! -e x.txt" in line
+    assert "failed with exit 1" in line
+    assert Path(line.rpartition(" ")[2]).is_file()
+    assert tip(repo) == before
+    assert not (repo.path / "y.txt").exists()
     assert repo.git("status", "--porcelain", "-uno") == ""
 
 
 def test_a_conflict_is_named_and_changes_nothing(two: Repo) -> None:
     two.write("x.txt", "of a person\n")
     two.commit("mine")
-    before = tip(two), two.git("status", "--porcelain")
+    before = state(two)
     code, said = land(two, "x")
-    assert code == 4 and "ralph/x does not merge with main: x.txt" in said
-    assert "git merge ralph/x" in said and two.read("x.txt") == "of a person\n"
-    assert (tip(two), two.git("status", "--porcelain")) == before
+    assert code == 4
+    assert "ralph/x does not merge with main: x.txt" in said
+    assert "git merge ralph/x" in said
+    assert two.read("x.txt") == "of a person\n"
+    assert state(two) == before
 
 
 def test_edits_of_the_person_are_kept(two: Repo) -> None:
@@ -124,7 +137,8 @@ def test_edits_of_the_person_are_kept(two: Repo) -> None:
     two.write("staged.txt", "staged\n")
     two.git("add", "staged.txt")
     two.write("mine.txt", "mine\n")
-    assert (land(two, "x")[0], land(two, "y")[0]) == (0, 0)
+    for name in ("x", "y"):
+        assert land(two, name)[0] == 0
     assert two.read("y.txt") == "good"
     status = two.git("status", "--porcelain", "--", "./*.txt", ":!plans").splitlines()
     assert status == [" M a.txt", "A  staged.txt", "?? mine.txt"]
@@ -140,11 +154,12 @@ def test_edits_in_the_way_are_named_and_nothing_moves(two: Repo, way: str) -> No
     two.write(name, "of a person\n")
     if way == "staged":
         two.git("add", name)
-    before = tip(two), two.git("status", "--porcelain"), two.read("a.txt")
+    before = state(two)
     code, said = land(two, "x")
-    assert code == 4 and name in said
+    assert code == 4
+    assert name in said
     assert "git cannot move main" in said
-    assert (tip(two), two.git("status", "--porcelain"), two.read("a.txt")) == before
+    assert state(two) == before
     assert two.read(name) == "of a person\n"
 
 
@@ -173,31 +188,31 @@ def test_what_was_red_before_on_the_current_branch_is_named_and_stops_nothing(
 
 
 @cases("""
-    prepare                    words                         line
-    git switch -q --detach     x                             no branch of yours with a commit is checked out; switch to
-    git switch -q --orphan n   x                             no branch of yours with a commit
-    git switch -q ralph/y      x                             no branch of yours with a commit
-    git branch -qD ralph/x     x                             there is no branch ralph/x yet
-    -                          -                             prd.json; cd to your project, name its plan with --prd, or start one here: ralph init
-    cp -r . ../b               --prd ../b/plans/x/prd.json   is a plan of another repository
-    mv .git ../gone            x                             there is no git repository here; cd to the working tree that should get the work
+    prepare                    name             line
+    git switch -q --detach     x                no branch of yours with a commit is checked out; switch to
+    git switch -q --orphan n   x                no branch of yours with a commit
+    git switch -q ralph/y      x                no branch of yours with a commit
+    git branch -qD ralph/x     x                there is no branch ralph/x yet
+    true                       -                prd.json; cd to your project, name its plan with --prd, or start one here: ralph init
+    cp -r . ../b               ../../b/plans/x  is a plan of another repository
+    mv .git ../gone            x                there is no git repository here; cd to the working tree that should get the work
 """)
 def test_what_cannot_be_tried_is_one_clear_line(
-    two: Repo, prepare: str, words: str, line: str
+    two: Repo, prepare: str, name: str, line: str
 ) -> None:
-    subprocess.run(["sh", "-ec", prepare], cwd=two.path, env=two.env, check=True)
+    two.sh(prepare)
     before = [*two.path.glob(".git/refs/heads/*")]
-    code, said = (
-        land(two, *words.split()) if len(words) < 2 else land(two, "", *words.split())
-    )
-    assert code == 2 and line in said, said
+    code, said = land(two, name)
+    assert code == 2, said
+    assert line in said
     assert [*two.path.glob(".git/refs/heads/*")] == before
 
 
 def test_a_plan_with_a_loop_at_work_is_left_alone(two: Repo) -> None:
     with lock.alone(layout.locate(two.path / "plans/x/prd.json"), "run"):
         code, said = land(two, "x")
-    assert code == 75 and "`ralph run` is at work on this plan" in said
+    assert code == 75
+    assert "`ralph run` is at work on this plan" in said
 
 
 # ---------------------------------------------------------------- somebody else, and kills
@@ -214,7 +229,8 @@ def test_a_branch_that_a_person_moves_meanwhile_is_left_where_it_is(
     night(repo, "x", check)
     repo.write("../landing", "")
     code, said = land(repo, "x")
-    assert code == 4 and "main moved meanwhile; call `ralph land` again" in said
+    assert code == 4
+    assert "main moved meanwhile; call `ralph land` again" in said
     assert land(repo, "x")[0] == 0
     assert len(repo.read("../checked").split()) == 2
     subjects = repo.git("log", "--first-parent", "--format=%s").splitlines()
@@ -248,31 +264,37 @@ def test_a_kill_at_any_call_leaves_the_old_state_or_the_new(
         assert two.gone_within(5), (calls[at - 1], two.alive())
         assert (tip(two) == old) != (two.path / "y.txt").exists(), calls[at - 1]
         code, said = land(two, "y")
-        assert code == 0 and two.read("y.txt") == "good", (calls[at - 1], said)
+        assert code == 0, (calls[at - 1], said)
+        assert two.read("y.txt") == "good"
         assert two.git("status", "--porcelain", "-uno") == " M a.txt\n", calls[at - 1]
     assert killed > 0.8 * len(points)  # a run after a kill makes a call more or less
     tally("kills of `ralph land`", killed)
 
 
-# ---------------------------------------------------------------- mutants
+# ---------------------------------------------------------------- what git ignores
+
+THEIRS = """
+P('.env').write_text('theirs'); P('data').write_text('a file now'); P('.gitignore').write_text('!.venv/')
+P('.venv').mkdir(); P('.venv/notes.txt').write_text('x')
+"""
 
 
-@pytest.mark.parametrize(
-    ("ignored", "mine"),
-    [(".env\ndata/\n", (".env", "data/a.csv")), ("", (".venv/notes.txt",))],
-)
+@cases("""
+    ignored         mine
+    .env\\ndata/\\n  .env data/a.csv
+    -               .venv/notes.txt
+""")
 def test_what_a_person_s_git_ignores_is_not_landed_upon(
-    repo: Repo, ignored: str, mine: tuple[str, ...]
+    repo: Repo, ignored: str, mine: str
 ) -> None:
     """Nor what is untracked, and only in ralph's own list of caches."""
     repo.write(".gitignore", f"{ignored}.ralph/\nprd.json\nprogress.txt\n")
     repo.commit("ignore")
-    for name in mine:
+    for name in mine.split():
         repo.write(name, "the only copy")
     repo.plan({"checks": ["true"]})
-    theirs = "P('.env').write_text('theirs'); P('data').write_text('a file now')"
-    theirs += "; P('.gitignore').write_text('!.venv/'); P('.venv').mkdir(); P('.venv/notes.txt').write_text('x')"
-    repo.run(repo.agent(theirs))
+    repo.run(repo.agent(THEIRS))
     done = repo.ralph("land")
     assert done.returncode in (0, 4), done.stderr
-    assert [repo.read(name) for name in mine] == ["the only copy"] * len(mine)
+    for name in mine.split():
+        assert repo.read(name) == "the only copy"

@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.commands.test_doctor import everything_at_home
 from tests.conftest import ROOT, Repo, cases, sample
 from tests.scripts import ROW, cost
@@ -75,9 +73,15 @@ def test_a_brief_becomes_a_plan_that_can_be_run(repo: Repo) -> None:
     assert done.returncode == 0, done.stderr + done.stdout
     assert whole(repo)["userStories"] == [{**task, "passes": False} for task in TASKS]
     asked = repo.read("../asked")
-    assert "A program that greets." in asked and "prd.json has no checks yet" in asked
-    shown = ("US-002  by name", "after US-001", "proved by test -f name", "ralph run")
-    assert [words for words in shown if words not in done.stdout] == []
+    assert "A program that greets." in asked
+    assert "prd.json has no checks yet" in asked
+    for words in (
+        "US-002  by name",
+        "after US-001",
+        "proved by test -f name",
+        "ralph run",
+    ):
+        assert words in done.stdout
     code, summary, printed = repo.run(repo.agent(f"P({NAMES}[task]).touch()"))
     assert (code, summary["passed"]) == (0, 2), printed
 
@@ -89,25 +93,32 @@ def test_open_questions_end_with_4_and_stand_in_the_plan(repo: Repo) -> None:
     assert whole(repo)["openQuestions"] == ASKS["questions"]
     # it waits for answers: no --force is needed
     answered = plan(repo, says(GOOD), brief="It greets in Frisian.")
-    assert answered.returncode == 0 and "openQuestions" not in whole(repo)
+    assert answered.returncode == 0
+    assert "openQuestions" not in whole(repo)
+
+
+EVIL = '{"checks": ["rm -rf /"], "agent": "sh", "setup": "evil", "limits": {"iterations": 99}}'
 
 
 def test_what_a_person_had_said_at_the_top_of_the_plan_stays(repo: Repo) -> None:
     repo.ralph("init")
-    own = {"checks": ["true"], "protect": ["a.txt"], "limits": {"iterations": 5}}
+    own = json.loads(
+        '{"checks": ["true"], "protect": ["a.txt"], "limits": {"iterations": 5}}'
+    )
     change(repo, **own)
-    evil = {"checks": ["rm -rf /"], "agent": "sh", "setup": "evil", "limits": {"iterations": 99}}  # fmt: skip
-    sly = {**TASKS[0], "passes": True, "agent": "evil", "blocked": "no"}
-    done = plan(repo, says({**GOOD, **evil, "userStories": [sly]}))
+    answer = task(passes=True, agent="evil", blocked="no")
+    answer |= json.loads(EVIL)
+    done = plan(repo, says(answer))
     assert done.returncode == 0, done.stderr
     made = whole(repo)
-    assert {key: made[key] for key in own} == own
-    assert "setup" not in made and "agent" not in made
+    assert own.items() <= made.items()
+    assert made.keys().isdisjoint({"setup", "agent"})
     assert made["userStories"] == [{**TASKS[0], "passes": False}]
     assert "- `true`" in repo.read("../asked")
 
 
 def task(**changes: Any) -> dict[str, Any]:
+    """A plan of the first task alone, with these changes."""
     return {**GOOD, "userStories": [{**TASKS[0], **changes}]}
 
 
@@ -133,7 +144,8 @@ def test_an_answer_that_cannot_be_used_is_told_the_planner_once(
     done = plan(repo, says(first, GOOD))
     assert done.returncode == 0, done.stderr
     asked = repo.read("../asked")
-    assert "What was wrong with your last answer" in asked and wrong in asked
+    assert "What was wrong with your last answer" in asked
+    assert wrong in asked
     assert repo.read("../turns") == "xx"
 
 
@@ -142,8 +154,10 @@ def test_two_answers_that_cannot_be_used_leave_everything_as_it_was(repo: Repo) 
     before = repo.read("prd.json")
     done = plan(repo, says("no"))
     assert done.returncode == 1
-    assert "twice" in done.stderr and "plan-again.out" in done.stderr
-    assert repo.read("prd.json") == before and not (repo.path / "progress.txt").exists()
+    assert "twice" in done.stderr
+    assert "plan-again.out" in done.stderr
+    assert repo.read("prd.json") == before
+    assert not (repo.path / "progress.txt").exists()
     assert repo.read(".ralph/log/plan-again.out").strip() == "no"
 
 
@@ -181,10 +195,12 @@ def test_a_plan_with_open_tasks_is_replaced_only_with_force(repo: Repo) -> None:
     assert repo.run(repo.agent("P(task).touch()"), "--once")[0] == 0
     worked = repo.read("prd.json")
     assert "has 1 open task;" in plan(repo, says(GOOD)).stderr
-    assert repo.read("prd.json") == worked and not (repo.outside / "asked").exists()
+    assert repo.read("prd.json") == worked
+    assert not (repo.outside / "asked").exists()
     done = plan(repo, says(GOOD), "--force")
     assert done.returncode == 0, done.stderr
-    assert kept(done) == worked and "- T1: task 1" in repo.read("../asked")
+    assert kept(done) == worked
+    assert "- T1: task 1" in repo.read("../asked")
 
 
 def kept(done: subprocess.CompletedProcess[str]) -> str:
@@ -215,13 +231,16 @@ def test_the_next_feature_begins_once_everything_passed_and_landed(repo: Repo) -
 
 def test_what_a_person_saves_while_the_planner_is_at_work_is_kept(repo: Repo) -> None:
     repo.ralph("init")
-    start = whole(repo)
-    own = {"limits": {"iterations": 7}, "userStories": [*start["userStories"], {"title": "my own"}]}  # fmt: skip
-    saved = json.dumps({**start, **own})
+    mine = whole(repo)
+    mine["limits"] = {"iterations": 7}
+    mine["userStories"].append({"title": "my own"})
+    saved = json.dumps(mine)
     done = plan(repo, says(GOOD, then=f"(REAL / 'prd.json').write_text({saved!r})"))
-    assert done.returncode == 0 and kept(done) == saved, done.stderr
-    assert [task["id"] for task in whole(repo)["userStories"]] == ["US-001", "US-002"]
-    assert whole(repo)["limits"] == {"iterations": 7}
+    assert done.returncode == 0, done.stderr
+    assert kept(done) == saved
+    made = whole(repo)
+    assert [task["id"] for task in made["userStories"]] == ["US-001", "US-002"]
+    assert made["limits"] == {"iterations": 7}
 
 
 def test_what_planning_cost_counts_for_the_plan_and_its_budget(repo: Repo) -> None:
@@ -232,12 +251,15 @@ def test_what_planning_cost_counts_for_the_plan_and_its_budget(repo: Repo) -> No
     repo.write("../brief.md", "greet")
     done = repo.ralph("plan", "../brief.md")
     assert done.returncode == 0, done.stderr
-    assert "2 tasks planned" in done.stdout and "$0.25" in done.stdout
+    assert "2 tasks planned" in done.stdout
+    assert "$0.25" in done.stdout
     (record,) = repo.records("add")
-    assert record["usd"] == 0.25 and "- planner: speaker" in repo.read("progress.txt")
+    assert record["usd"] == 0.25
+    assert "- planner: speaker" in repo.read("progress.txt")
     change(repo, budget={"usd": 0.2})
     done = repo.ralph("plan", "../brief.md", "--force")
-    assert done.returncode == 4 and "budget in dollars is spent" in done.stderr
+    assert done.returncode == 4
+    assert "budget in dollars is spent" in done.stderr
     assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.25
 
 
@@ -250,7 +272,8 @@ def test_what_is_refused_in_one_message(
     repo: Repo, words: str, code: str, said: str
 ) -> None:
     done = repo.ralph("plan", "a.txt", *words.split())
-    assert done.returncode == int(code) and said in done.stderr, done.stderr
+    assert done.returncode == int(code), done.stderr
+    assert said in done.stderr
 
 
 def test_a_planner_that_is_stopped_leaves_home_as_it_was(repo: Repo) -> None:
@@ -266,7 +289,8 @@ def test_a_planner_that_is_stopped_leaves_home_as_it_was(repo: Repo) -> None:
     process.terminate()
     process.communicate(timeout=30)
     assert process.returncode == 143
-    assert repo.gone_within(5) and everything_at_home(repo) == before
+    assert repo.gone_within(5)
+    assert everything_at_home(repo) == before
     assert plan(repo, says(GOOD)).returncode == 0
 
 
@@ -281,23 +305,30 @@ def test_the_example_of_init_is_never_worked(repo: Repo) -> None:
 # ---------------------------------------------------------------- what the clean room says
 
 
-RED, GREEN = ["test -f new.txt"], ["test -f a.txt"]
 PROVES_NOTHING = "own checks are green already, so they prove nothing: US-001"
 
 
-@pytest.mark.parametrize(
-    ("checks", "wrong"), [(GREEN, True), (RED, False), (GREEN + RED, False)]
-)
+@cases("""
+    checks                               told
+    ["test -f a.txt"]                    yes
+    ["test -f new.txt"]                  -
+    ["test -f a.txt", "test -f new.txt"]  -
+""")
 def test_a_check_that_is_green_before_the_work_is_told_the_planner_once(
-    repo: Repo, checks: list[str], wrong: bool
+    repo: Repo, checks: str, told: str
 ) -> None:
     """Then it is said, and the plan is there all the same."""
-    done = plan(repo, says(task(checks=checks)))
+    own = json.loads(checks)
+    done = plan(repo, says(task(checks=own)))
     assert done.returncode == 0, done.stderr
-    assert repo.read("../turns") == ("xx" if wrong else "x")
-    assert (PROVES_NOTHING in done.stdout) == wrong
-    assert (PROVES_NOTHING in repo.read("../asked")) == wrong
-    assert whole(repo)["userStories"][0]["checks"] == checks
+    assert repo.read("../turns") == ("xx" if told else "x")
+    for words in (done.stdout, repo.read("../asked")):
+        assert (PROVES_NOTHING in words) == bool(told)
+    assert whole(repo)["userStories"][0]["checks"] == own
+
+
+MENDED = """[
+{"run": "test -f fixed", "startsRed": true}, {"run": ["test", "-f", "b"], "startsRed": true}, "no-such-tool", "true"]"""
 
 
 def test_a_check_that_the_plan_is_to_mend_is_marked(repo: Repo) -> None:
@@ -305,42 +336,37 @@ def test_a_check_that_the_plan_is_to_mend_is_marked(repo: Repo) -> None:
     checks = ["test -f fixed", ["test", "-f", "b"], "no-such-tool", "true"]
     repo.plan({"passes": True}, checks=checks)
     assert plan(repo, says(GOOD), "--force").returncode == 0
-    assert whole(repo)["checks"] == [
-        {"run": "test -f fixed", "startsRed": True},
-        {"run": ["test", "-f", "b"], "startsRed": True},
-        "no-such-tool",
-        "true",
-    ]
+    assert whole(repo)["checks"] == json.loads(MENDED)
 
 
 def test_a_red_setup_is_told_the_planner(repo: Repo) -> None:
     repo.ralph("init")
     setup = {"setup": "echo no such package; exit 3"}
-    done = plan(repo, says(task(checks=GREEN) | setup))
+    done = plan(repo, says(task(checks=["test -f a.txt"]) | setup))
     assert (done.returncode, repo.read("../turns")) == (0, "xx"), done.stderr
-    assert "no such package" in done.stdout and "so no check was tried" in done.stdout
+    assert "no such package" in done.stdout
+    assert "so no check was tried" in done.stdout
 
 
 # ---------------------------------------------------------------- the brief
 
 
 @cases("""
-    bytes            said
-    b'- x' * 700000  the brief is larger than 256 KB, too much
-    b'\\xff'         tasks.md cannot be read: 'utf-8' codec can't decode byte 0xff in position 0
-    b' '             the brief tasks.md is empty
-    None             tasks.md cannot be read: [Errno 2] No such file
+    prepare                             said
+    yes task | head -c 300000 > tasks.md  the brief is larger than 256 KB, too much
+    printf '\\377' > tasks.md           tasks.md cannot be read: 'utf-8' codec can't decode byte 0xff in position 0
+    echo > tasks.md                     the brief tasks.md is empty
+    true                                tasks.md cannot be read: [Errno 2] No such file
 """)
 def test_a_bad_brief_is_one_sentence_and_nothing_is_written(
-    repo: Repo, bytes: str, said: str
+    repo: Repo, prepare: str, said: str
 ) -> None:
-    data = eval(bytes)
-    if data is not None:
-        (repo.path / "tasks.md").write_bytes(data)
+    repo.sh(prepare)
     done = repo.ralph("plan", "tasks.md", "--planner", "false")
     assert done.returncode == 2 and said in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    assert not (repo.path / "prd.json").exists() and not done.stdout
+    assert not (repo.path / "prd.json").exists()
+    assert not done.stdout
 
 
 # The commands of docs/plan.md, and what they read.
@@ -368,8 +394,6 @@ def test_the_planner_reads_what_people_have(repo: Repo) -> None:
                 repo.tool(name, f"echo the words of {name}")
             else:
                 repo.write(name, f"\x1b[1mthe words of {name}\n")
-        words = ["sh", "-c", f"{line} --force --planner '{command}'"]
-        done = subprocess.run(words, cwd=repo.path, env=repo.env, capture_output=True)
-        assert done.returncode == 0, done.stderr
+        repo.sh(f"{line} --force --planner '{command}'")
         for name in names.split():
             assert f"the words of {name}" in repo.read("../asked")
