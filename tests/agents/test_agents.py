@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shlex
@@ -81,71 +80,50 @@ def test_how_a_process_ended_comes_before_what_it_said(
 
 # ---------------------------------------------------------------- small streams of our own
 
-INIT = {"type": "system", "subtype": "init", "session_id": "s1", "tools": ["Bash"]}
-USED = {
-    "input_tokens": 10,
-    "cache_creation_input_tokens": 5,
-    "cache_read_input_tokens": 100,
-}
-
-
-REJECTED = {
-    "type": "rate_limit_event",
-    "rate_limit_info": {"status": "rejected", "resetsAt": 1795299183},
-}
-
-
-def message(role: str, *content: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"type": role, "message": {"role": role, "content": content, **more}}
-
-
-def feedback(words: str) -> dict[str, Any]:
-    return message("user", {"type": "text", "text": words})
-
-
-def says(words: str, *tools: str) -> dict[str, Any]:
-    uses = [{"type": "tool_use", "name": tool, "input": {}} for tool in tools]
-    said = {"type": "text", "text": words}
-    return message("assistant", said, *uses, id="m1", usage=USED | {"output_tokens": 1})
+LINES = r"""
+init      {"type": "system", "subtype": "init", "session_id": "s1", "tools": ["Bash"]}
+says      {"type": "assistant", "message": {"content": [{"type": "text", "text": "HTTP 429 Too Many Requests: rate limit"}], "usage": {"input_tokens": 10, "output_tokens": 1}}}
+uses      {"type": "assistant", "message": {"content": [{"type": "tool_use", "name": "Bash", "input": {}}]}}
+begins    {"type": "assistant", "message": {"content": [{"type": "text", "text": "I begin"}, {"type": "tool_use", "name": "Edit", "input": {}}]}}
+blank     {"type": "assistant", "message": {"content": [{"type": "text", "text": "  "}]}}
+hook      {"type": "user", "message": {"content": [{"type": "text", "text": "I saw: Stop hook feedback"}]}}
+echo      {"type": "user", "message": {"content": [{"type": "tool_result", "content": "{\"type\": \"rate_limit_event\", \"rate_limit_info\": {\"status\": \"rejected\", \"resetsAt\": 1795299183}}"}]}}
+rejected  {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 1795299183}}
+warned    {"type": "rate_limit_event", "rate_limit_info": {"status": "allowed_warning", "resetsAt": 5}}
+retry     {"type": "system", "subtype": "api_retry", "attempt": 1, "error_status": 429}
+text      {"type": "system", "subtype": "api_retry", "attempt": 1, "error_status": "401"}
+opens     {"type": "system", "task_id": "b1", "subtype": "task_started"}
+closes    {"type": "system", "task_id": "b1", "subtype": "task_notification"}
+done      {"type": "result", "is_error": false, "result": "done: 429 and 401, too", "session_id": "s1", "total_cost_usd": 0.25, "usage": {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 100, "output_tokens": 7}}
+fails     {"type": "result", "is_error": true, "result": "429 in a text, but no API error"}
+odd       {"type": "result", "is_error": null, "result": "done"}
+turns     {"type": "result", "is_error": true, "result": "x", "errors": ["Reached maximum number of turns (3)"]}
+be        {"type": "message", "role": "assistant", "delta": true, "content": "I be"}
+gin       {"type": "message", "role": "assistant", "delta": true, "content": "gin\nand "}
+on        {"type": "message", "role": "assistant", "delta": true, "content": "go on"}
+tool      {"type": "tool_use", "parameters": {"command": "npm test"}}
+end       {"type": "message", "role": "assistant", "delta": true, "content": "the end"}
+"""
+EVENTS: dict[str, dict[str, Any]] = {}
+for line in LINES.strip().splitlines():
+    name, said = line.split(maxsplit=1)
+    EVENTS[name] = json.loads(said)
 
 
 def ends(words: str = "done", **fields: Any) -> dict[str, Any]:
     """A final event: 115 tokens in, 7 out and a quarter dollar."""
-    final = {"type": "result", "is_error": False, "result": words, "session_id": "s1"}
-    usage = USED | {"output_tokens": 7}
-    return final | {"total_cost_usd": 0.25, "usage": usage} | fields
+    return {**EVENTS["done"], "result": words, **fields}
 
 
-def fails(words: str, **fields: Any) -> dict[str, Any]:
-    return ends(words, is_error=True, **fields)
+def says(words: str, role: str = "assistant") -> dict[str, Any]:
+    content = [{"type": "text", "text": words}]
+    return {"type": role, "message": {"role": role, "content": content}}
 
 
-ECHO = {"type": "tool_result", "content": json.dumps(REJECTED)}
-EVENTS: dict[str, Any] = {
-    "init": INIT,
-    "says": says("HTTP 429 Too Many Requests: rate limit"),
-    "uses": says("", "Bash"),
-    "echo": message("user", ECHO),
-    "hook": feedback("I saw: Stop hook feedback"),
-    "rejected": REJECTED,
-    "done": ends("I fixed the 429 handling; 401 too"),
-    "fails": fails("429 in a text, but no API error"),
-}
-for line in r"""
-retry   {"type": "system", "subtype": "api_retry", "attempt": 1, "error_status": 429}
-text    {"type": "system", "subtype": "api_retry", "attempt": 1, "error_status": "401"}
-warned  {"type": "rate_limit_event", "rate_limit_info": {"status": "allowed_warning", "resetsAt": 5}}
-opens   {"type": "system", "task_id": "b1", "subtype": "task_started"}
-closes  {"type": "system", "task_id": "b1", "subtype": "task_notification"}
-odd     {"type": "result", "is_error": null, "result": "done"}
-turns   {"type": "result", "is_error": true, "result": "x", "errors": ["Reached maximum number of turns (3)"]}
-""".strip().splitlines():
-    name, said = line.split(maxsplit=1)
-    EVENTS[name] = json.loads(said)
 for status in (400, 401, 403, 404, 429, 529):
-    more = {"terminal_reason": "api_error", "api_error_status": status}
-    EVENTS[str(status)] = fails(f"an API error {status}", **more)
-    EVENTS[f"retry-{status}"] = EVENTS["retry"] | {"error_status": status}
+    last = ends(f"an API error {status}", is_error=True, api_error_status=status)
+    EVENTS[str(status)] = {**last, "terminal_reason": "api_error"}
+    EVENTS[f"retry-{status}"] = {**EVENTS["retry"], "error_status": status}
 
 
 def named(events: str) -> list[bytes]:
@@ -191,8 +169,8 @@ def test_denials_of_the_last_result_are_named() -> None:
     bash = denied("Bash", command="make\nx")
     edit = denied("Edit", file_path="a\x1b[1mb")
     last = ends(permission_denials=[bash, edit, denied("Odd")])
-    assert feed(lines_of(INIT, last)).denials == ["Bash: make x", "Edit: ab", "Odd"]
-    assert feed(lines_of(INIT, last, ends())).denials == []
+    assert feed(lines_of(last)).denials == ["Bash: make x", "Edit: ab", "Odd"]
+    assert feed(lines_of(last, ends())).denials == []
 
 
 NOISE = rb"""
@@ -211,18 +189,16 @@ NOISY = [*NOISE.splitlines(), b"\xff\xfe", b'{"a":' * 100_000]
 
 @pytest.mark.parametrize("noise", NOISY, ids=lambda line: repr(line[:40]))
 def test_lines_that_mean_nothing(noise: bytes) -> None:
-    begins, speaks, last = lines_of(INIT, says("x"), ends())
+    begins, speaks, last = named("init says done")
     lines = [noise, begins, noise, speaks, noise]
     assert feed(lines).outcome is Outcome.FAILED
     assert feed([*lines, last, noise]) == feed([begins, speaks, last])
 
 
-@pytest.mark.parametrize(
-    "odd", [b"\xff\xfe", b"\x00", b"\x01\t\x1b[1m", b"\xed\xa0\x80"]
-)
+@pytest.mark.parametrize("odd", b"\xff\xfe \x00 \x01\t\x1b[1m \xed\xa0\x80".split())
 def test_bytes_that_no_json_has_cost_nothing(odd: bytes) -> None:
-    begins, line = lines_of(INIT, ends("so it ends"))
-    result = feed([begins, line.replace(b"so it", b"so" + odd + b"it")])
+    begins, last = named("init done")
+    result = feed([begins, last.replace(b"done", b"do" + odd + b"ne")])
     assert (result.outcome, result.usd, result.tokens.total) == ("done", 0.25, 122)
 
 
@@ -240,16 +216,24 @@ def test_a_result_that_cannot_be_read_leaves_the_price_unknown(
     result = feed([*named("init says"), torn], **limits)
     assert result.outcome is Outcome.FAILED
     assert (f"reported no {unit}" in result.no_price) == bool(unit)
-    echoed = lines_of(INIT, says(torn.decode()), ends())
+    echoed = lines_of(says(torn.decode()), ends())
     assert not feed(echoed, **limits).no_price
 
 
-@pytest.mark.parametrize("odd", [None, "0.25", True, float("nan"), float("inf")])
-def test_a_price_or_count_that_is_no_number_is_none(odd: object) -> None:
-    unpriced = feed(lines_of(INIT, ends(total_cost_usd=odd)))
+@cases("""
+odd
+null
+"0.25"
+true
+NaN
+Infinity
+""")
+def test_a_price_or_count_that_is_no_number_is_none(odd: str) -> None:
+    number = json.loads(odd)
+    unpriced = feed(lines_of(ends(total_cost_usd=number)))
     assert (unpriced.usd, unpriced.tokens) == (None, Tokens(115, 7, 100))
-    usage = {"input_tokens": odd, "output_tokens": 7}
-    uncounted = feed(lines_of(INIT, ends(usage=usage)))
+    usage = {"input_tokens": number, "output_tokens": 7}
+    uncounted = feed(lines_of(ends(usage=usage)))
     assert (uncounted.usd, uncounted.tokens) == (0.25, Tokens(0, 7, 0))
 
 
@@ -270,27 +254,19 @@ def test_what_counts_as_a_sign_of_life(event: str, answer: str, life: str) -> No
     assert stream.turn.active is (life == "yes")
 
 
-def piece(words: str) -> dict[str, Any]:
-    return {"type": "message", "role": "assistant", "content": words, "delta": True}
-
-
-TOOL = {"type": "tool_use", "parameters": {"command": "npm test"}}
-WHOLE = [INIT, says("I begin", "Edit"), says("  "), ends("the end")]
-PIECES = [*map(piece, ("I be", "gin\nand ", "go on")), TOOL, piece("the e"), piece("nd")]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "events", "heard"), [
-    ("claude", WHOLE, "say I begin, tool Edit"),
-    ("gemini", PIECES, "say I begin, say and go on, tool npm test"),
-])  # fmt: skip
+@cases("""
+name    events                  heard                                        text
+claude  init begins blank done  say I begin, tool Edit                       done: 429 and 401, too
+gemini  be gin on tool end      say I begin, say and go on, tool npm test    the end
+""")
 def test_a_listener_hears_words_and_tools_in_whole_lines(
-    name: str, events: list[dict[str, Any]], heard: str
+    name: str, events: str, heard: str, text: str
 ) -> None:
     told: list[str] = []
     stream = Stream(BUILTIN[name], listen=lambda *said: told.append(" ".join(said)))
-    for line in lines_of(*events):
+    for line in named(events):
         stream.line(line)
-    assert (", ".join(told), stream.turn.text) == (heard, "the end")
+    assert (", ".join(told), stream.turn.text) == (heard, text)
 
 
 @cases("""
@@ -349,22 +325,22 @@ def test_aider_is_judged_by_its_log(
 
 SANDBOX = BUILTIN["claude"].permissions["edit"][-1]
 STREAM = "claude -p --output-format stream-json --verbose"
-AIDER = """aider --message-file /run/prompt.md --yes-always --no-auto-commits --no-pretty --no-stream --no-fancy-input
---no-check-update --no-show-release-notes --no-analytics --analytics-log /run/own.log --no-show-model-warnings --no-gitignore"""
 
 
-@pytest.mark.parametrize(("command", "permissions", "left", "wanted"), [
-    ("claude", "full", math.inf, f"{STREAM} --dangerously-skip-permissions"),
-    ("claude", "edit", math.inf, f"{STREAM} --permission-mode acceptEdits --settings '{SANDBOX}'"),
-    ("claude --x 'two words'", "read", 0.01, f"{STREAM} --permission-mode plan --max-budget-usd 0.01 --x 'two words'"),
-    ("aider", "edit", 5.0, AIDER),
-    ("my-tool 'a b' {args} {permissions}", "edit", 1.0, "my-tool 'a b' {args} {permissions}"),
-])  # fmt: skip
+@cases("""
+command | permissions | left -> wanted
+claude | full | inf -> STREAM --dangerously-skip-permissions
+claude | edit | inf -> STREAM --permission-mode acceptEdits --settings 'SANDBOX'
+claude --x 'two words' | read | 0.01 -> STREAM --permission-mode plan --max-budget-usd 0.01 --x 'two words'
+aider | edit | 5 -> aider --message-file /run/prompt.md --yes-always --no-auto-commits --no-pretty --no-stream --no-fancy-input --no-check-update --no-show-release-notes --no-analytics --analytics-log /run/own.log --no-show-model-warnings --no-gitignore
+my-tool 'a b' {args} {permissions} | edit | 1 -> my-tool 'a b' {args} {permissions}
+""")
 def test_the_command_that_is_run(
-    command: str, permissions: str, left: float, wanted: str
+    command: str, permissions: str, left: str, wanted: str
 ) -> None:
+    wanted = wanted.replace("STREAM", STREAM).replace("SANDBOX", SANDBOX)
     agent = find_agent(command, BUILTIN, permissions)
-    assert agent.argv(PROMPT, LOG, left) == shlex.split(wanted)
+    assert agent.argv(PROMPT, LOG, float(left)) == shlex.split(wanted)
 
 
 def test_claude_s_own_sandbox_is_on_and_cannot_be_left() -> None:
@@ -386,9 +362,11 @@ def test_the_first_word_decides(command: str, name: str, prompt: str) -> None:
     assert agent.streams == (name == "claude")
 
 
-@pytest.mark.parametrize(
-    ("command", "said"), [("claude 'x", "cannot be split"), ("  ", "is empty")]
-)
+@cases("""
+command   said
+claude 'x  cannot be split
+-         is empty
+""")
 def test_a_command_that_is_none_is_refused(command: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         find_agent(command, BUILTIN, "edit")
@@ -764,7 +742,7 @@ def test_what_a_row_sets_reaches_the_agent_behind_a_prefix_too(
 
 
 def test_text_in_fragments_takes_linear_time() -> None:
-    line = json.dumps(piece("word " * 2000)).encode()
+    (line,) = lines_of({**EVENTS["end"], "content": "word " * 2000})
     stream = Stream(BUILTIN["gemini"])
     with within(20):
         for _ in range(6000):
@@ -778,7 +756,7 @@ def test_text_in_fragments_takes_linear_time() -> None:
 
 def test_a_stop_hook_that_never_lets_an_agent_end_blocks_the_task(repo: Repo) -> None:
     plan(repo, own("T1"), own("T2"))
-    line = json.dumps(feedback("Stop hook feedback:\nrun the tests"))
+    line = json.dumps(says("Stop hook feedback:\nrun the tests", "user"))
     script = f"""
 (OUT / 'runs').open('a').write(task)
 while task == 'T1': print({line!r}, flush=True)

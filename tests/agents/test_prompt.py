@@ -4,8 +4,6 @@ rendered."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from _ralph.model import Conflict, Paths
 from _ralph.state.history import History
 from _ralph.state.prd import load
 from _ralph.state.records import from_json
-from tests.conftest import Repo, cases, sample, within
+from tests.conftest import Repo, cases, within
 from tests.scripts import MAKES, own
 
 TEMPLATE = resource("templates/prompt.md")
@@ -83,8 +81,33 @@ class Bench:
         self.record("start")
         self.record("verdict", **{**FAILED, **fields})
 
+    def retried(self, answer: str = "") -> None:
+        self.record("retry", answer=answer)
+
+    def conflicts(self, **fields: Any) -> None:
+        self.failed(verdict="conflict", reason="a.txt")
+        self.says(conflict=Conflict(**fields))
+
+    def has_rules(self, text: str) -> None:
+        self.paths.rulebook.write_text(text)
+
+    def learned(self, lines: list[str]) -> None:
+        self.history.learned += lines
+
+    def was_red(self, checks: list[str]) -> None:
+        self.red_before += checks
+
+    def plan_says(self, **top: Any) -> None:
+        self.reads(json.dumps({**self.plan.data, **top}))
+
     def says(self, **more: Any) -> None:
         self.more |= more
+
+    def does(self, deeds: str) -> None:
+        """Methods of this class with what they are given, as JSON."""
+        for deed in filter(None, deeds.split("; ")):
+            name, _, given = deed.partition(" ")
+            getattr(self, name)(**json.loads(given or "{}"))
 
     def values(self) -> dict[str, Any]:
         given = Briefing(
@@ -138,8 +161,8 @@ def phrases(*numbers: str) -> list[str]:
 
 
 def full(bench: Bench) -> str:
-    bench.paths.rulebook.write_text("Use make, never npm.\n")
-    bench.record("retry", answer="use the old table")
+    bench.has_rules("Use make, never npm.\n")
+    bench.retried("use the old table")
     bench.failed()
     return bench.prompt()
 
@@ -151,59 +174,31 @@ def test_the_fifteen_points_stand_in_their_order(bench: Bench) -> None:
         at = prompt.index(phrase, at) + len(phrase)
 
 
-def told_by_path(bench: Bench) -> None:
-    bench.paths.rulebook.write_text("Use make.")
-    bench.says(reads_rulebook=True)
-
-
-def conflicts(b: Bench) -> None:
-    b.failed(verdict="conflict", reason="a.txt")
-    b.says(conflict=Conflict(marked=["a.txt"], kept=["uv.lock"], own="1a2b3c" * 6))
-
-
-def failed_twice(b: Bench, **more: Any) -> None:
-    b.failed()
-    b.failed()
-    b.says(clean_start=True, **more)
-
-
-AGAIN = "still in the working tree"
-BARE: dict[str, Any] = {
-    "failure": None,
-    "restored": [],
-    "denials": [],
-    "notices": [],
-    "handoff": {},
-}
-
-
-@pytest.mark.parametrize(("change", "there", "absent"), [
-    (lambda b: None, "attempt 1 of 3 | ## Before this attempt | Red before", "judged | Ruled out | answered the question"),
-    (Bench.failed, f"attempt 2 of 3 | Its changes are {AGAIN}", "put aside"),
-    (failed_twice, "attempt 3 of 3 | Its changes were put aside | starts clean", AGAIN),
-    (lambda b: failed_twice(b, parked="1a2b3c"), "Take another way. What was put aside: `git show 1a2b3c`.\n", ""),
-    (conflicts, "attempt 1 of 3 | both must hold | markers stand in these files; resolve every one of them:\n- a.txt\n | "
-     f"`git show 1a2b3c1a2b3c:FILE`:\n- uv.lock\n | **conflict**: a.txt | {AGAIN}", "Take another way"),
-    (lambda b: setattr(b, "plan", replace(b.plan, setup=None)), "checked in a fresh checkout.", "made ready"),
-    (lambda b: b.failed(verdict="no-op"), "add a test that proves it", ""),
-    (lambda b: b.says(failing_before=["a::b: 1 != 2"]), "each that passed must still pass:\n- a::b: 1 != 2\n", ""),
-    (lambda b: b.failed(denials=["Write: a.md"]), "These were denied; find another way:\n- `Write: a.md`", ""),
-    (lambda b: b.failed(**BARE), "judged **failed**", "first failing check | put back | denied | next step: look"),
-    (lambda b: b.record("retry", answer="yes"), "A person answered the question that was open: yes", "judged"),
-    (lambda b: (b.failed(), b.record("retry", answer="")), "the URL", "judged | answered the question"),
-    (lambda b: b.paths.rulebook.write_text("# R\n<!-- a\nb -->\n- Use make."), "(AGENTS.md)\n# R | - Use make.", "<!-- | a\nb"),
-    (told_by_path, "stand in AGENTS.md. Follow them.", "Use make."),
-    (lambda b: b.says(beside=["T7: Sort"]), "Others work at the same time |   - T7: Sort\n", ""),
-])  # fmt: skip
-def test_what_is_said_when(
-    bench: Bench, change: Callable[[Bench], object], there: str, absent: str
-) -> None:
-    change(bench)
-    prompt = bench.prompt()
+# What had happened, and phrases that are there and that are not.
+@cases(r"""
+deeds -> there -> absent
+- -> attempt 1 of 3 | ## Before this attempt | Red before -> judged | Ruled out | answered the question
+failed -> attempt 2 of 3 | Its changes are still in the working tree -> put aside
+failed; failed; says {"clean_start": true} -> attempt 3 of 3 | Its changes were put aside | starts clean -> still in the working tree
+failed; failed; says {"clean_start": true, "parked": "1a2b3c"} -> Take another way. What was put aside: `git show 1a2b3c`.\n
+conflicts {"marked": ["a.txt"], "kept": ["uv.lock"], "own": "1a2b3c4d5e6f7"} -> attempt 1 of 3 | both must hold | in these files; resolve every one of them:\n- a.txt\n | `git show 1a2b3c4d5e6f:FILE`:\n- uv.lock\n | **conflict**: a.txt | still in the working tree -> Take another way
+plan_says {"setup": null} -> checked in a fresh checkout. -> made ready
+failed {"verdict": "no-op"} -> add a test that proves it
+says {"failing_before": ["a::b: 1 != 2"]} -> each that passed must still pass:\n- a::b: 1 != 2\n
+failed {"denials": ["Write: a.md"]} -> These were denied; find another way:\n- `Write: a.md`
+failed {"failure": null, "restored": [], "denials": [], "notices": [], "handoff": {}} -> judged **failed** -> first failing check | put back | denied | next step: look
+retried {"answer": "yes"} -> A person answered the question that was open: yes -> judged
+failed; retried -> the URL -> judged | answered the question
+has_rules {"text": "# R\n<!-- a\nb -->\n- Use make."} -> (AGENTS.md)\n# R | - Use make. -> <!-- | a\nb
+has_rules {"text": "Use make."}; says {"reads_rulebook": true} -> stand in AGENTS.md. Follow them. -> Use make.
+says {"beside": ["T7: Sort"]} -> Others work at the same time |   - T7: Sort\n
+""")
+def test_what_is_said_when(bench: Bench, deeds: str, there: str, absent: str) -> None:
+    bench.does(deeds)
+    prompt = bench.prompt().replace("\n", r"\n")
     assert [phrase for phrase in there.split(" | ") if phrase not in prompt] == []
-    assert [
-        phrase for phrase in absent.split(" | ") if phrase and phrase in prompt
-    ] == []
+    for phrase in filter(None, absent.split(" | ")):
+        assert phrase not in prompt
 
 
 def test_a_plan_in_a_folder_is_named_as_the_agent_has_it(tmp_path: Path) -> None:
@@ -240,9 +235,9 @@ def test_template_syntax_in_texts_stays_as_it_is(bench: Bench) -> None:
     task = {"id": SYNTAX, "title": SYNTAX, "steps": [SYNTAX], "checks": checks}
     top = {"project": SYNTAX, "description": SYNTAX, "checks": [SYNTAX]}
     bench.reads(json.dumps({**top, "tasks": [{**task, SYNTAX: SYNTAX}]}))
-    bench.paths.rulebook.write_text(SYNTAX)
+    bench.has_rules(SYNTAX)
     bench.recent, bench.red_before = [SYNTAX], [SYNTAX]
-    bench.record("retry", answer=SYNTAX)
+    bench.retried(SYNTAX)
     bench.failed(
         reason=SYNTAX, restored=[SYNTAX], denials=[SYNTAX], notices=[SYNTAX],
         failure={"name": SYNTAX, "tail": SYNTAX, "log": SYNTAX, "others": [SYNTAX]},
@@ -257,60 +252,58 @@ def test_what_strangers_wrote_is_cleaned(bench: Bench) -> None:
     hostile = "\x1b[31mred\x1b[0m \u202e\u2028\0 \ud800 end"
     bench.paths.rulebook.write_bytes(b"\xff\x1b[2J rules")
     bench.has(id=hostile, title=hostile, x=hostile)
-    bench.record("retry", answer=hostile)
+    bench.retried(hostile)
     prompt = bench.prompt()
     assert all(c.isprintable() or c == "\n" for c in prompt)
     assert prompt.encode()
 
 
-OPEN = "<!-- a\n" * 100_000
-
-
-@pytest.mark.parametrize(("source", "rules"), [
-    ("<!-- a\n\nb -->\nUse make.\n<!-- c -->", "Use make.\n"),
-    ("Use make.<!-- a --> a --> b\n", "Use make. a --> b\n"),
-    (f"Use make.\n{OPEN}", f"Use make.\n{OPEN}"),
-    ("<!-- a -->\nNo `<!--` in pages.\nUse make.\n", "No `<!--` in pages.\nUse make.\n"),
-    (f"{OPEN}-->\nUse make.\n", "Use make.\n"),
-], ids=range(5))  # fmt: skip
+@cases(r"""
+source                                        rules
+<!-- a\n\nb -->\nUse make.\n<!-- c -->        Use make.\n
+Use make.<!-- a --> a --> b\n                 Use make. a --> b\n
+Use make.\nOPEN                               Use make.\nOPEN
+<!-- a -->\nNo `<!--` in pages.\nUse make.\n  No `<!--` in pages.\nUse make.\n
+OPEN-->\nUse make.\n                          Use make.\n
+""")
 def test_the_rules_are_what_stands_outside_of_comments(
     tmp_path: Path, source: str, rules: str
 ) -> None:
-    (tmp_path / "AGENTS.md").write_text(source)
+    many = "<!-- a\n" * 100_000
+    (tmp_path / "AGENTS.md").write_text(source.replace("OPEN", many))
     with within(10):
-        assert prompt.rules_of(tmp_path / "AGENTS.md") == rules
+        found = prompt.rules_of(tmp_path / "AGENTS.md")
+    assert found == rules.replace("OPEN", many)
 
 
 # ---------------------------------------------------------------- the bound
 
-MEGA = 1 << 20
-LAST = "with every check green."
 
-HUGE: dict[str, Callable[[Bench], object]] = {
-    "a task of 1 MB": lambda b: b.has(x="é" * MEGA),
-    "a title of 100 KB": lambda b: b.has(title="t" * 100_000),
-    "AGENTS.md of 1 MB": lambda b: b.paths.rulebook.write_text("Never é.\n" * (MEGA // 10)),
-    "a plan of 1 MB": lambda b: b.plan.data.update(context="c" * MEGA),
-    "10,000 learnings": lambda b: b.history.learned.extend(["learned " + "l" * 80] * 10_000),
-    "10,000 red checks": lambda b: b.red_before.extend(["check " + "c" * 200] * 10_000),
-    "a tail of 1 MB": lambda b: b.failed(failure={"name": "n", "tail": "line of it\n" * 100_000}),
-    "an answer of 1 MB": lambda b: b.record("retry", answer="a" * MEGA),
-    "checks of 1 MB": lambda b: b.has(checks=["echo " + "x" * MEGA]),
-    "1,000 files put back": lambda b: b.failed(restored=["tests/test_" + "p" * 300] * 1000),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", sample(HUGE, 2))
+# MEGA is a megabyte of lines, MANY a list of 10,000.
+@cases("""
+deed
+has {"x": "MEGA"}
+has {"title": "MEGA"}
+has_rules {"text": "MEGA"}
+plan_says {"context": "MEGA"}
+learned {"lines": MANY}
+was_red {"checks": MANY}
+failed {"failure": {"name": "n", "tail": "MEGA"}}
+retried {"answer": "MEGA"}
+has {"checks": ["echo MEGA"]}
+failed {"restored": MANY}
+""", 2)  # fmt: skip
 def test_whatever_is_huge_the_prompt_stays_within_its_bound_and_nothing_else_is_pushed_out(
-    bench: Bench, name: str
+    bench: Bench, deed: str
 ) -> None:
-    HUGE[name](bench)
+    many = json.dumps([f"é {number} {'x' * 200}" for number in range(10_000)])
+    bench.does(deed.replace("MEGA", r"line é\n" * 150_000).replace("MANY", many))
     prompt = bench.prompt()
     assert len(prompt.encode()) <= BOUND == 48 * 1024
     kept = phrases("1", "4", "5", "6", "8", "9", "13", "14")
     assert [phrase for phrase in kept if phrase not in prompt] == []
     assert "next step:" in prompt
-    assert prompt.rstrip().endswith(LAST)
+    assert prompt.rstrip().endswith("with every check green.")
 
 
 # ---------------------------------------------------------------- templates of one's own
@@ -341,16 +334,18 @@ def test_what_no_prompt_has_is_an_error_at_the_start(tmp_path: Path) -> None:
             compile_prompt(template)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff", None])
+@cases(r"""
+content  said
+-        the rendered prompt is empty
+\xff     cannot be read: expected a file in UTF-8
+none     cannot be read: expected a file in UTF-8
+""")
 def test_a_template_that_is_none(
-    bench: Bench, tmp_path: Path, data: bytes | None
+    bench: Bench, tmp_path: Path, content: str, said: str
 ) -> None:
     template = tmp_path / "PROMPT.md"
-    said = "cannot be read: expected a file in UTF-8"
-    if data is not None:
-        template.write_bytes(data)
-    if data == b"":
-        said = "the rendered prompt is empty"
+    if content != "none":
+        template.write_bytes(content.encode().replace(rb"\xff", b"\xff"))
     with pytest.raises(BadInput, match=f"{template}.*{said}"):
         bench.prompt(template)
 

@@ -18,63 +18,31 @@ from _ralph.errors import BadInput, TryLater
 from _ralph.model import Plan, Task
 from _ralph.state import edit, prd
 from tests.conftest import cases
+from tests.state.test_jsontext import written
 from tests.state.test_prd import load
 
 # ---------------------------------------------------------------- one field's bytes
 
-# Every way to write a plan down that has to survive a write.
-SHAPES: dict[str, str] = {
-    "native": json.dumps({"project": "p", "userStories": [
-        {"id": "a", "title": "x", "passes": False, "notes": ""}, {"id": "b", "title": "y", "passes": True},
-        {"id": "c", "title": "z"}]}, indent=2) + "\n",
-    "compact": '{"tasks":[{"id":"a","title":"x","passes":false},{"id":"b","title":"y"},{"id":"c","title":"z","done":true}]}',
-    "one line": '[{"id": "a", "title": "x", "passed": false}, {"id": "b", "title": "y", "passed": true}]',
-    "one task a line": '{"stories": [\n  {"id": 1, "title": "x", "passes": false},\n  {"id": 2, "title": "y"}\n]}\n',
-    "one-line lists": '{\n  "tasks": [\n    {\n      "id": "a",\n      "steps": ["one", "two"],\n      "title": "x"\n    }\n  ]\n}\n',
-    "CRLF": '{\r\n  "tasks": [\r\n    {\r\n      "id": "a",\r\n      "title": "x"\r\n    },\r\n    {\r\n      "title": "y",\r\n      "passes": false\r\n    }\r\n  ]\r\n}\r\n',
-    "BOM": '\ufeff{\n  "tasks": [\n    {\n      "title": "x",\n      "complete": false\n    }\n  ]\n}',
-    "BOM and CRLF": '\ufeff[\r\n\t{\r\n\t\t"title": "x"\r\n\t}\r\n]\r\n',
-    "tabs": '{\n\t"tasks": [\n\t\t{\n\t\t\t"title": "x",\n\t\t\t"passes": false\n\t\t}\n\t]\n}\n',
-    "mixed indentation": '{\n "tasks":\n   [ {"title" : "x" , "passes" : false },\n\t{ "title":"y","passes":false} ] }',
-    "unicode escapes": '[{"title": "\\u00e9 \\ud83c\\udf89 \\/ \\u0022", "x": "\\u0000", "passes": false}, {"title": "é 🎉"}]',
-    "a lone surrogate": '[{"title": "x", "y": "\\ud800", "passes": false}]',
-    "numbers as written": '[{"title": "x", "y": [1.0, 1e2, 1E-2, -0, 0.10, 12345678901234567890], "passes": false}]',
-    "empty objects": '{"a": {}, "b": [], "tasks": [{"title": "x", "meta": {}, "list": []}, {"title": "y", "meta": { }}]}',
-    "one field alone": '[{"title": "x"}, {\n  "title": "y"\n}, { "title": "z" }]',
-    "the field first": '[{"passes": false, "title": "x"}, {\n  "passes": false,\n  "title": "y"\n}]',
-    "null in its place": '[{"title": "x", "passes": null, "blocked": null}, {"title": "y", "passes": false}]',
-    "status words": '[{"title": "x", "status": "todo"}, {"title": "y", "status": "Completed"}, {"title": "z", "status": "todo"}]',
-    "status without a done": '{"features": [{"name": "x", "status": "not_started", "n": 1}, {"name": "y", "status": "in_progress"}]}',
-    "flag and status": '[{"title": "x", "passes": false, "notes": "n", "status": "open"}, {"title": "y", "passes": true, "status": "finished"}]',
-    "held back": '[{"title": "x", "skip": true, "blocked": "why"}, {"title": "y", "status": "blocked"}, {"title": "z", "status": "open", "blocked": "why"}]',
-    "the same words elsewhere": '{"passes": false, "tasks": [{"title": "\\"passes\\": false", "sub": {"passes": false, "tasks": [{"passes": false}]}, "passes": false}], "also": [{"passes": false}]}',
-    "lists before the list": '{"x": [{"title": "no task", "passes": false}], "tasks": [{"title": "x", "passes": false}]}',
-    "braces in texts": '[{"title": "}]{[,:", "y": "\\\\\\"", "passes": false}, {"title": "\\\\", "passes": false}]',
-    "blank lines": '\n\n[\n\n{\n\n"title": "x"\n\n,"y": 1}\n\n]\n\n',
-    "no final newline": '{\n  "tasks": [\n    {\n      "title": "x",\n      "passes": false\n    }\n  ]\n}',
-    "many final newlines": '[{"title": "x", "passes": false}]\n\n\n',
-    "comma first": '[\n  { "id": "a"\n  , "title": "x"\n  }\n, { "id": "b"\n  , "title": "y"\n  , "passes": false\n  }\n]\n',
-    "space before the comma": '[{"id": "a" ,\n  "title": "x"}, {"id": "b" , "title": "y"}]',
-}  # fmt: skip
-
-Write = Callable[[Plan, Task], str]
 BLOCKED = 'über "quoted" \\ \ud800'
-WRITES: dict[str, Write] = {
-    "pass": lambda plan, task: edit.set_passed(plan, task, True),
-    "fail": lambda plan, task: edit.set_passed(plan, task, False),
-    "block": lambda plan, task: edit.set_blocked(plan, task, BLOCKED),
-    "open": edit.set_open,
-}
 # What a write may change.
 DONE_KEYS = ("passes", "passed", "completed", "complete", "done", "status")
 HELD_KEYS = ("blocked", "skip", "skipped", "status")
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"{}\[\],:]+|\s+|.', re.DOTALL)
 
 
+def changed(plan: Plan, task: Task, word: str) -> str:
+    """The plan's text after a write of `word`."""
+    if word == "open":
+        return edit.set_open(plan, task)
+    if word == "block":
+        return edit.set_blocked(plan, task, BLOCKED)
+    return edit.set_passed(plan, task, word == "pass")
+
+
 def assert_written(plan: Plan, task: Task, word: str) -> None:
     """A write of `word` changes one field of one task, is read back, and is harmless
     once more."""
-    after = WRITES[word](plan, task)
+    after = changed(plan, task, word)
     again = edit.apply(plan, lambda _: after)
     assert plan.path.read_bytes() == after.encode()
     now = again.tasks[task.index]
@@ -82,15 +50,15 @@ def assert_written(plan: Plan, task: Task, word: str) -> None:
         assert now.passed is (word == "pass")
     else:
         assert (now.blocked or "") == (BLOCKED[:-2] if word == "block" else "")
-    assert WRITES[word](again, now) == after
+    assert changed(again, now, word) == after
     keys = DONE_KEYS if word in ("pass", "fail") else HELD_KEYS
     kept = {key: value for key, value in task.raw.items() if key not in keys}
     assert {key: value for key, value in now.raw.items() if key not in keys} == kept
     for before, later in zip(plan.tasks, again.tasks, strict=True):
         assert before.index == task.index or before.raw == later.raw
         assert before.id == later.id
-    changed = {key for key in keys if task.raw.get(key, "") != now.raw.get(key, "")}
-    assert_little_changed(plan.text, after, len(changed))
+    fields = {key for key in keys if task.raw.get(key, "") != now.raw.get(key, "")}
+    assert_little_changed(plan.text, after, len(fields))
 
 
 def assert_little_changed(before: str, after: str, fields: int) -> None:
@@ -105,44 +73,76 @@ def assert_little_changed(before: str, after: str, fields: int) -> None:
             assert sum(not token.isspace() for token in tokens) <= 4 * fields
 
 
-@pytest.mark.parametrize("word", WRITES)
-@pytest.mark.parametrize("name", SHAPES)
+# Every way to write a plan down that has to survive a write.
+@pytest.mark.parametrize("word", ["pass", "fail", "block", "open"])
+@cases(r"""
+name -> source
+native -> {\n  "project": "p",\n  "userStories": [\n    {\n      "id": "a",\n      "title": "x",\n      "passes": false,\n      "notes": ""\n    },\n    {\n      "id": "b",\n      "title": "y",\n      "passes": true\n    },\n    {\n      "id": "c",\n      "title": "z"\n    }\n  ]\n}\n
+compact -> {"tasks":[{"id":"a","title":"x","passes":false},{"id":"b","title":"y"},{"id":"c","title":"z","done":true}]}
+one line -> [{"id": "a", "title": "x", "passed": false}, {"id": "b", "title": "y", "passed": true}]
+one task a line -> {"stories": [\n  {"id": 1, "title": "x", "passes": false},\n  {"id": 2, "title": "y"}\n]}\n
+one-line lists -> {\n  "tasks": [\n    {\n      "id": "a",\n      "steps": ["one", "two"],\n      "title": "x"\n    }\n  ]\n}\n
+CRLF -> {\r\n  "tasks": [\r\n    {\r\n      "id": "a",\r\n      "title": "x"\r\n    },\r\n    {\r\n      "title": "y",\r\n      "passes": false\r\n    }\r\n  ]\r\n}\r\n
+BOM -> BOM{\n  "tasks": [\n    {\n      "title": "x",\n      "complete": false\n    }\n  ]\n}
+BOM and CRLF -> BOM[\r\n\t{\r\n\t\t"title": "x"\r\n\t}\r\n]\r\n
+tabs -> {\n\t"tasks": [\n\t\t{\n\t\t\t"title": "x",\n\t\t\t"passes": false\n\t\t}\n\t]\n}\n
+mixed indentation -> {\n "tasks":\n   [ {"title" : "x" , "passes" : false },\n\t{ "title":"y","passes":false} ] }
+unicode escapes -> [{"title": "\u00e9 \ud83c\udf89 \/ \u0022", "x": "\u0000", "passes": false}, {"title": "é 🎉"}]
+a lone surrogate -> [{"title": "x", "y": "\ud800", "passes": false}]
+numbers as written -> [{"title": "x", "y": [1.0, 1e2, 1E-2, -0, 0.10, 12345678901234567890], "passes": false}]
+empty objects -> {"a": {}, "b": [], "tasks": [{"title": "x", "meta": {}, "list": []}, {"title": "y", "meta": { }}]}
+one field alone -> [{"title": "x"}, {\n  "title": "y"\n}, { "title": "z" }]
+the field first -> [{"passes": false, "title": "x"}, {\n  "passes": false,\n  "title": "y"\n}]
+null in its place -> [{"title": "x", "passes": null, "blocked": null}, {"title": "y", "passes": false}]
+status words -> [{"title": "x", "status": "todo"}, {"title": "y", "status": "Completed"}, {"title": "z", "status": "todo"}]
+status without a done -> {"features": [{"name": "x", "status": "not_started", "n": 1}, {"name": "y", "status": "in_progress"}]}
+flag and status -> [{"title": "x", "passes": false, "notes": "n", "status": "open"}, {"title": "y", "passes": true, "status": "finished"}]
+held back -> [{"title": "x", "skip": true, "blocked": "why"}, {"title": "y", "status": "blocked"}, {"title": "z", "status": "open", "blocked": "why"}]
+the same words elsewhere -> {"passes": false, "tasks": [{"title": "\"passes\": false", "sub": {"passes": false, "tasks": [{"passes": false}]}, "passes": false}], "also": [{"passes": false}]}
+lists before the list -> {"x": [{"title": "no task", "passes": false}], "tasks": [{"title": "x", "passes": false}]}
+braces in texts -> [{"title": "}]{[,:", "y": "\\\"", "passes": false}, {"title": "\\", "passes": false}]
+blank lines -> \n\n[\n\n{\n\n"title": "x"\n\n,"y": 1}\n\n]\n\n
+no final newline -> {\n  "tasks": [\n    {\n      "title": "x",\n      "passes": false\n    }\n  ]\n}
+many final newlines -> [{"title": "x", "passes": false}]\n\n\n
+comma first -> [\n  { "id": "a"\n  , "title": "x"\n  }\n, { "id": "b"\n  , "title": "y"\n  , "passes": false\n  }\n]\n
+space before the comma -> [{"id": "a" ,\n  "title": "x"}, {"id": "b" , "title": "y"}]
+""")
 def test_a_write_changes_one_field_and_no_other_byte(
-    tmp_path: Path, name: str, word: str
+    tmp_path: Path, name: str, source: str, word: str
 ) -> None:
-    plan = load(tmp_path, SHAPES[name])
+    source = written(source)
+    plan = load(tmp_path, source)
     prd.validate(plan)
     for task in plan.tasks:
-        assert_written(load(tmp_path, SHAPES[name]), task, word)
+        assert_written(load(tmp_path, source), task, word)
 
 
 # In the words of the file.
 @cases("""
-source -> wanted
-pass: [{"title": "x", "passes": false}] -> [{"title": "x", "passes": true}]
-pass: [{"title": "x"}] -> [{"title": "x", "passes": true}]
-pass: [{"title": "x"}, {"title": "y", "done": true}] -> [{"title": "x", "done": true}, {"title": "y", "done": true}]
-pass: [{"title": "x", "status": "todo"}] -> [{"title": "x", "status": "done"}]
-pass: [{"title": "x", "status": "todo"}, {"title": "y", "status": "Verified"}] -> [{"title": "x", "status": "Verified"}, {"title": "y", "status": "Verified"}]
-pass: [{"title": "x", "status": "todo", "passes": false}] -> [{"title": "x", "status": "done", "passes": true}]
-pass: [{"title": "x", "passes": false, "done": "a text"}] -> [{"title": "x", "passes": true, "done": "a text"}]
-pass: [{"title": "x", "passes": false, "done": false}] -> [{"title": "x", "passes": true, "done": true}]
-pass: [{"title": "x", "passes": null}] -> [{"title": "x", "passes": true}]
-fail: [{"title": "x", "status": "done"}, {"title": "y", "status": "todo"}] -> [{"title": "x", "status": "todo"}, {"title": "y", "status": "todo"}]
-fail: [{"title": "x", "status": "done"}] -> [{"title": "x", "status": "open"}]
-fail: [{"title": "x", "passes": true}] -> [{"title": "x", "passes": false}]
-open: [{"title": "x", "blocked": "why", "y": 1}] -> [{"title": "x", "blocked": false, "y": 1}]
-open: [{"title": "x", "skip": true}] -> [{"title": "x", "skip": false}]
-open: [{"title": "x", "status": "blocked"}] -> [{"title": "x", "status": "open"}]
-open: [{"title": "x", "status": "in_progress", "blocked": true}] -> [{"title": "x", "status": "in_progress", "blocked": false}]
-open: [{"title": "x", "passes": false}] -> [{"title": "x", "passes": false}]
+word -> source -> wanted
+pass -> [{"title": "x", "passes": false}] -> [{"title": "x", "passes": true}]
+pass -> [{"title": "x"}] -> [{"title": "x", "passes": true}]
+pass -> [{"title": "x"}, {"title": "y", "done": true}] -> [{"title": "x", "done": true}, {"title": "y", "done": true}]
+pass -> [{"title": "x", "status": "todo"}] -> [{"title": "x", "status": "done"}]
+pass -> [{"title": "x", "status": "todo"}, {"title": "y", "status": "Verified"}] -> [{"title": "x", "status": "Verified"}, {"title": "y", "status": "Verified"}]
+pass -> [{"title": "x", "status": "todo", "passes": false}] -> [{"title": "x", "status": "done", "passes": true}]
+pass -> [{"title": "x", "passes": false, "done": "a text"}] -> [{"title": "x", "passes": true, "done": "a text"}]
+pass -> [{"title": "x", "passes": false, "done": false}] -> [{"title": "x", "passes": true, "done": true}]
+pass -> [{"title": "x", "passes": null}] -> [{"title": "x", "passes": true}]
+fail -> [{"title": "x", "status": "done"}, {"title": "y", "status": "todo"}] -> [{"title": "x", "status": "todo"}, {"title": "y", "status": "todo"}]
+fail -> [{"title": "x", "status": "done"}] -> [{"title": "x", "status": "open"}]
+fail -> [{"title": "x", "passes": true}] -> [{"title": "x", "passes": false}]
+open -> [{"title": "x", "blocked": "why", "y": 1}] -> [{"title": "x", "blocked": false, "y": 1}]
+open -> [{"title": "x", "skip": true}] -> [{"title": "x", "skip": false}]
+open -> [{"title": "x", "status": "blocked"}] -> [{"title": "x", "status": "open"}]
+open -> [{"title": "x", "status": "in_progress", "blocked": true}] -> [{"title": "x", "status": "in_progress", "blocked": false}]
+open -> [{"title": "x", "passes": false}] -> [{"title": "x", "passes": false}]
 """)
 def test_a_write_is_in_the_words_of_the_file(
-    tmp_path: Path, source: str, wanted: str
+    tmp_path: Path, word: str, source: str, wanted: str
 ) -> None:
-    word, _, source = source.partition(": ")
     plan = load(tmp_path, source)
-    assert WRITES[word](plan, plan.tasks[0]) == wanted
+    assert changed(plan, plan.tasks[0], word) == wanted
 
 
 def plan_of(folder: Path, many: int = 3, **top: Any) -> Plan:
@@ -164,9 +164,6 @@ def mark(*names: str, passed: bool = True) -> Callable[[Plan], str]:
 
 def passed(path: Path) -> set[str]:
     return {task.id for task in prd.load(path).tasks if task.passed}
-
-
-# ---------------------------------------------------------------- many marks, one write
 
 
 # ---------------------------------------------------------------- a newer plan
