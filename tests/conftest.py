@@ -22,7 +22,7 @@ import textwrap
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, TypeVar
@@ -83,6 +83,18 @@ def said(label, words): P(os.environ["RALPH_HANDOFF"]).open("a").write(f"{label}
 """
 
 
+def captured(
+    argv: Sequence[str | Path],
+    folder: Path,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 120,
+) -> subprocess.CompletedProcess[str]:
+    """A program, and what it printed; it has nothing to read."""
+    return subprocess.run(
+        argv, cwd=folder, env=env, timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )  # fmt: skip
+
+
 class Repo:
     """A git repository with a plan and an agent, all in one folder of their own."""
 
@@ -129,14 +141,7 @@ class Repo:
         return made
 
     def git(self, *words: str) -> str:
-        done = subprocess.run(
-            ["git", *words],
-            cwd=self.path,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = captured(["git", *words], self.path, self.env)
         assert done.returncode == 0, (words, done.stderr)
         return done.stdout
 
@@ -168,14 +173,12 @@ class Repo:
     def plan(self, *tasks: dict[str, Any], **top: Any) -> None:
         """Write prd.json; every task gets an id, a title and `passes: false` if it has
         none."""
-        full = [
-            {"id": f"T{i}", "title": f"task {i}", "passes": False, **t}
-            for i, t in enumerate(tasks, 1)
-        ]
-        self.write(
-            "prd.json",
-            json.dumps({"project": "p", **top, "userStories": full}, indent=2) + "\n",
-        )
+        full = []
+        for number, task in enumerate(tasks, 1):
+            given = {"id": f"T{number}", "title": f"task {number}", "passes": False}
+            full.append({**given, **task})
+        plan = {"project": "p", **top, "userStories": full}
+        self.write("prd.json", json.dumps(plan, indent=2) + "\n")
 
     def agent(self, script: str, name: str = "agent") -> str:
         """A scripted agent: Python, with the attempt's names and the folder `outside`
@@ -225,18 +228,13 @@ class Repo:
         self, *words: str, timeout: float = 60, first: str = "", **env: str
     ) -> subprocess.CompletedProcess[str]:
         """The same as a person starts it, by a program of its own."""
-        return subprocess.run(
-            [sys.executable, *_started(first), *self.words(words)], cwd=self.path, env={**self.env, **env},
-            capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        argv = [sys.executable, *_started(first), *self.words(words)]
+        return captured(argv, self.path, {**self.env, **env}, timeout)
 
     def sh(self, script: str, **env: str) -> str:
         """What a person does in a shell at home, $PYTHON at hand; what it prints."""
         given = {"PYTHON": sys.executable, **self.env, **env}
-        done = subprocess.run(
-            ["sh", "-ec", script], cwd=self.path, env=given, text=True, timeout=60,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        done = captured(["sh", "-ec", f"exec 2>&1\n{script}"], self.path, given)
         assert done.returncode == 0, (script, done.stdout)
         return done.stdout
 
@@ -246,17 +244,15 @@ class Repo:
 
         def begin() -> None:
             listen()
-            if (
-                sys.platform == "linux"
-            ):  # forked, as by `ralph`: never comes to start the program
-                os.closerange(
-                    3, 1 << 16
-                )  # the pipe, too, on which Popen waits for that
+            if sys.platform == "linux":  # forked, as by `ralph`: no program is started
+                # the pipe goes, too, on which Popen waits for that
+                os.closerange(3, 1 << 16)
                 become_ralph(self.path, self.env, self.words(words), first)
 
+        argv = [sys.executable, *_started(first), *self.words(words)]
         return subprocess.Popen(
-            [sys.executable, *_started(first), *self.words(words)], cwd=self.path, env=self.env, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL, preexec_fn=begin,
+            argv, cwd=self.path, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, preexec_fn=begin,
         )  # fmt: skip
 
     def run(
@@ -301,11 +297,8 @@ class Repo:
         return rooms[-1] if rooms else self.places / "room-1"
 
     def passed(self) -> list[str]:
-        return [
-            task["id"]
-            for task in json.loads(self.read("prd.json"))["userStories"]
-            if task["passes"]
-        ]
+        tasks = json.loads(self.read("prd.json"))["userStories"]
+        return [task["id"] for task in tasks if task["passes"]]
 
     def records(self, event: str = "") -> list[dict[str, Any]]:
         from _ralph.state.records import parse
@@ -314,10 +307,8 @@ class Repo:
         return [record for record in found if event in ("", record["event"])]
 
     def verdicts(self) -> list[str]:
-        return [
-            f"{record['task']} {record['verdict']}"
-            for record in self.records("verdict")
-        ]
+        found = self.records("verdict")
+        return [f"{record['task']} {record['verdict']}" for record in found]
 
     def alive(self) -> list[psutil.Process]:
         """Every process that was started from here, however far it went, and any that
@@ -348,9 +339,8 @@ class Repo:
             with contextlib.suppress(psutil.Error, OSError):
                 if sys.platform == "linux":
                     environ = Path(f"/proc/{pid}/environ").read_bytes()
-                    if mark not in environ and not os.readlink(
-                        f"/proc/{pid}/cwd"
-                    ).startswith(outside):
+                    here = os.readlink(f"/proc/{pid}/cwd").startswith(outside)
+                    if mark not in environ and not here:
                         continue
                 yield psutil.Process(pid)
 
@@ -430,10 +420,10 @@ def become_ralph(
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(env)
-        for number, stream in enumerate(
-            (os.open(os.devnull, os.O_RDONLY), *out) if out else ()
-        ):
-            os.dup2(stream, number)
+        if out:
+            streams = (os.open(os.devnull, os.O_RDONLY), *out)
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
         sys.stdin = os.fdopen(0)
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape")
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace")
@@ -470,10 +460,8 @@ def pytest_configure(config: pytest.Config) -> None:
     memory = Path("/dev/shm")
     if memory.is_dir() and not (WHOLE or real):
         there = os.statvfs(memory)
-        if (
-            there.f_bavail * there.f_frsize > 4 << 30
-            and not there.f_flag & os.ST_NOEXEC
-        ):
+        free = there.f_bavail * there.f_frsize
+        if free > 4 << 30 and not there.f_flag & os.ST_NOEXEC:
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 
 
@@ -490,12 +478,8 @@ def imported() -> None:
     prompt.render_message(
         DEFAULT_COMMIT, {"task": {"id": "T1", "title": "t"}}, "prd.json: commit"
     )
-    prd.validate(
-        prd.read(
-            '{"project": "p", "userStories": [{"id": "T1", "title": "t"}]}',
-            Path("prd.json"),
-        )
-    )
+    plan = '{"project": "p", "userStories": [{"id": "T1", "title": "t"}]}'
+    prd.validate(prd.read(plan, Path("prd.json")))
     filelock.FileLock(os.devnull)  # looks at its own parameters once
     psutil.Process()
     for kind in (*records.KINDS.values(), Known, Ended):

@@ -15,24 +15,25 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, Repo
+from tests.conftest import ROOT, Repo, captured
 
 WORK = "P(f'{task}.txt').touch()"
 
 
 def block(document: str, words: str) -> str:
     """The shell block of docs/`document` that holds `words`."""
-    source = (ROOT / "docs" / document).read_text("utf-8")
-    blocks = re.findall(r"```sh\n(.*?)```", source, re.DOTALL)
-    (found,) = [code for code in blocks if words in code]
-    return str(found)
+    return shown(r"```sh\n(.*?)```", document, words)
 
 
 def line(document: str, words: str) -> str:
     """The indented line of docs/`document` that holds `words`."""
+    return shown(r"^    ([^\n]*)$", document, words)
+
+
+def shown(pattern: str, document: str, words: str) -> str:
     source = (ROOT / "docs" / document).read_text("utf-8")
-    lines = re.findall(r"^    (.*)$", source, re.MULTILINE)
-    (found,) = [code for code in lines if words in code]
+    parts = re.findall(pattern, source, re.DOTALL | re.MULTILINE)
+    (found,) = [code for code in parts if words in code]
     return str(found)
 
 
@@ -45,10 +46,8 @@ def shell(
     run = f'[ "$1" != run ] || {{ shift; set -- run {options} "$@"; }}'
     repo.program("../bin/ralph", f'{run}\nexec {sys.executable} -m ralph "$@"')
     path = f"{repo.outside}/bin:{repo.env['PATH']}"
-    return subprocess.run(
-        ["/bin/sh", "-c", script], cwd=repo.path, env={**repo.env, "PATH": path, **env},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    given = {**repo.env, "PATH": path, **env}
+    return captured(["/bin/sh", "-c", script], repo.path, given)
 
 
 def needs(*tools: str) -> pytest.MarkDecorator:
@@ -104,9 +103,8 @@ def test_the_refs_that_keep_work_and_the_way_back(repo: Repo) -> None:
     def refs() -> dict[str, str]:
         """The newest of each form; there are no others."""
         found = {}
-        for ref in repo.git(
-            "for-each-ref", "--format=%(refname)", "refs/ralph"
-        ).split():
+        listed = repo.git("for-each-ref", "--format=%(refname)", "refs/ralph")
+        for ref in listed.split():
             (form,) = [form for form in forms if re.fullmatch(form, ref)]
             found[form] = ref
         return found

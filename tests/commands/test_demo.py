@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.conftest import ROOT, captured
+
 SAID = (
     "The agent is a script",
     "not committed, so the agent will not see them: todo.py",
@@ -24,27 +26,23 @@ SAID = (
     "In a project of your own",
 )
 """What the demo shows, in this order."""
-ROOT = Path(__file__).resolve().parent.parent.parent
+VERDICTS = "T-1 failed, T-1 passed, T-2 failed, T-2 passed, T-3 passed, T-4 interrupted, T-4 passed, T-5 failed, T-5 failed"
 
 
 def demo(folder: Path, mark: str = "", **env: str) -> subprocess.CompletedProcess[str]:
     """Run the demo with no home, no locale and with variables that would lead it
     astray."""
-    odd = {
-        "HOME": "/nonexistent", "LC_ALL": "C", "PYTHONPATH": str(ROOT), "DEMO_TEST": mark,
-        "GIT_DIR": "/nonexistent", "RALPH_PLACES": "/nonexistent", "RALPH_RUN_ID": "of another run",
-    }  # fmt: skip
-    return subprocess.run(
-        [sys.executable, "-m", "ralph", "demo", str(folder)],
-        cwd=folder.parent, env={"PATH": os.environ["PATH"], **odd, **env}, timeout=150,
-        stdin=subprocess.DEVNULL, capture_output=True, text=True,
-    )  # fmt: skip
+    env |= {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "DEMO_TEST": mark}
+    for odd in ("HOME", "GIT_DIR", "RALPH_PLACES"):
+        env[odd] = "/nonexistent"
+    env |= {"LC_ALL": "C", "RALPH_RUN_ID": "of another run"}
+    words = [sys.executable, "-m", "ralph", "demo", str(folder)]
+    return captured(words, folder.parent, env)
 
 
 def git(folder: Path, *words: str) -> list[str]:
-    done = subprocess.run(
-        ["git", *words], cwd=folder, capture_output=True, text=True, check=True
-    )
+    done = captured(["git", *words], folder)
+    assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
@@ -65,13 +63,15 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
     scratch.mkdir()
     done = demo(folder, mark, TMPDIR=str(scratch))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert left_with(mark) == [] and list(scratch.iterdir()) == []
+    assert left_with(mark) == []
+    assert list(scratch.iterdir()) == []
 
     said = " ".join(done.stdout.split())
     position = 0
     for shown in SAID:
         position = said.index(shown, position)
-    assert (folder / ".ralph/report.html").exists() and "\x1b" not in done.stdout
+    assert (folder / ".ralph/report.html").exists()
+    assert "\x1b" not in done.stdout
 
     tasks = json.loads((folder / "prd.json").read_text("utf-8"))["userStories"]
     assert [task["passes"] for task in tasks] == [True] * 4 + [False]
@@ -79,22 +79,18 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
     landed = git(folder, "log", "--reverse", "--format=%s", "main..ralph/todo")
     assert landed == [f"{task['id']}: {task['title']}" for task in tasks[:4]]
     assert git(folder, "diff", "--name-only", "main", "ralph/todo") == ["todo.py"]
-    status = [" M prd.json", " M todo.py", "?? progress.txt"]
-    assert git(folder, "status", "--porcelain") == status
+    status = ", ".join(git(folder, "status", "--porcelain"))
+    assert status == " M prd.json,  M todo.py, ?? progress.txt"
 
     notes = (folder / "progress.txt").read_text("utf-8")
     verdicts = re.findall(r"\| (T-\d) .* \| (failed|passed|interrupted)", notes)
-    assert [f"{task} {verdict}" for task, verdict in verdicts] == [
-        "T-1 failed", "T-1 passed", "T-2 failed", "T-2 passed", "T-3 passed",
-        "T-4 interrupted", "T-4 passed", "T-5 failed", "T-5 failed",
-    ]  # fmt: skip
+    assert ", ".join(map(" ".join, verdicts)) == VERDICTS
 
     # what it ends with can be typed
     env = {"PATH": os.environ["PATH"], "HOME": str(scratch), "GIT_PAGER": "cat"}
     env["RALPH_PLACES"] = str(scratch)
     typed = done.stdout.partition("Answer the question")[2].partition("\n")[2]
-    words = ["/bin/sh", "-e", "-c", typed.partition("\n\n")[0]]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    done = captured(["sh", "-ec", typed.partition("\n\n")[0]], folder, env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every task passes" in done.stdout
 
