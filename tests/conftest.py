@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import filelock
 import psutil
@@ -93,6 +93,13 @@ def captured(
     return subprocess.run(
         argv, cwd=folder, env=env, timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )  # fmt: skip
+
+
+class Ran(NamedTuple):
+    """What a run of ralph said: its summary, and what was printed beside it."""
+
+    summary: dict[str, Any]
+    printed: str
 
 
 class Repo:
@@ -170,13 +177,13 @@ class Repo:
     def read(self, name: str) -> str:
         return (self.path / name).read_text()
 
-    def plan(self, *tasks: dict[str, Any], **top: Any) -> None:
+    def plan(self, *tasks: dict[str, Any] | str, **top: Any) -> None:
         """Write prd.json; every task gets an id, a title and `passes: false` if it has
-        none."""
+        none. A text stands for a task with this check."""
         full = []
-        for number, task in enumerate(tasks, 1):
-            given = {"id": f"T{number}", "title": f"task {number}", "passes": False}
-            full.append({**given, **task})
+        for i, task in enumerate(tasks, 1):
+            given = {"checks": [task]} if isinstance(task, str) else task
+            full.append({"id": f"T{i}", "title": f"task {i}", "passes": False, **given})
         plan = {"project": "p", **top, "userStories": full}
         self.write("prd.json", json.dumps(plan, indent=2) + "\n")
 
@@ -266,6 +273,19 @@ class Repo:
         summary = json.loads(done.stdout)
         assert summary["exit"] == done.returncode, done.stderr
         return done.returncode, summary, done.stderr
+
+    def ends(self, wanted: str, agent: str, *words: str, **given: Any) -> Ran:
+        """A run that ends so: its exit status and the tasks that have passed then, as
+        in `4: T1 T3`."""
+        code, summary, printed = self.run(agent, *words, **given)
+        assert " ".join([f"{code}:", *self.passed()]) == wanted, printed
+        return Ran(summary, printed)
+
+    def judges(self, wanted: str, agent: str, *words: str, **given: Any) -> Ran:
+        """The same with all verdicts, as in `0: T1 failed, T1 passed`."""
+        code, summary, printed = self.run(agent, *words, **given)
+        assert f"{code}: {', '.join(self.verdicts())}" == wanted, printed
+        return Ran(summary, printed)
 
     def landed(self, name: str, branch: str = "ralph/p") -> str:
         """A file as it stands on ralph's branch; git's own error where it is not
@@ -382,6 +402,12 @@ def cases(table: str, of: int = 1) -> pytest.MarkDecorator:
         cells += [""] * (len(parameters) - len(cells))
         rows.append(["" if cell == "-" else cell for cell in cells])
     return pytest.mark.parametrize(parameters, rows)
+
+
+def rows(table: str) -> dict[str, list[str]]:
+    """A table of any words by its first cells: what stands between ` :: `."""
+    lines = (line.split(" :: ") for line in table.strip("\n").split("\n"))
+    return {name: cells for name, *cells in lines}
 
 
 def _started(first: str) -> list[str]:

@@ -45,7 +45,7 @@ def speaker(repo: Repo, script: str) -> str:
     return str(repo.program("../speaker", f'exec {repo.agent(script, "speaker")} "$@"'))
 
 
-def plan(repo: Repo, *tasks: dict[str, Any], **top: Any) -> None:
+def plan(repo: Repo, *tasks: dict[str, Any] | str, **top: Any) -> None:
     repo.plan(*tasks, agents={"speaker": ROW}, **top)
 
 
@@ -72,11 +72,21 @@ def wait_for_records(repo: Repo, event: str, number: int) -> None:
         time.sleep(0.02)
 
 
+def of_verdicts(repo: Repo, key: str) -> list[Any]:
+    """What the records of the verdicts have under a key; None where they have none."""
+    return [record.get(key) for record in repo.records("verdict")]
+
+
 MAKES = 'P(f"{task}.txt").write_text("good\\n")'
 
 
 def own(task: str) -> dict[str, Any]:
     return {"checks": [f"grep -q good {task}.txt"]}
+
+
+def named(checks: dict[str, str]) -> list[dict[str, Any]]:
+    """Tasks by their ids, with a check each."""
+    return [{"id": task, "checks": [check]} for task, check in checks.items()]
 
 
 def red(command: str) -> dict[str, object]:

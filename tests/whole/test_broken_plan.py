@@ -60,7 +60,7 @@ def test_a_plan_that_breaks_at_night_is_waited_for(
 def test_what_was_blocked_while_the_plan_was_broken_is_not_worked_again(
     repo: Repo,
 ) -> None:
-    repo.plan({"checks": ["test -e nothing"]}, own("T2"), limits={"attempts": 1})
+    repo.plan("test -e nothing", own("T2"), limits={"attempts": 1})
     breaks = f"sh('cd {repo.path}; cp prd.json ../whole; echo > prd.json')"
     words = ("run", "--agent", repo.agent(f"if task == 'T1': {breaks}\n{MAKES}"))
     told = f"cat >> {repo.outside}/told"

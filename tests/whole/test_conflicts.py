@@ -107,8 +107,7 @@ def test_a_conflict_costs_no_attempt_and_the_next_one_goes_on_from_the_merged_fi
     one, two, three = [{"checks": [f"grep -q T{n} line.txt"]} for n in (1, 2, 3)]
     repo.plan(one, two, {**three, "dependsOn": ["T1"]})
     agent = repo.agent(f"{MEET}{RESOLVES}")
-    code, _, printed = repo.run(agent, "--jobs", "2")
-    assert (code, repo.passed()) == (0, ["T1", "T2", "T3"]), printed
+    repo.ends("0: T1 T2 T3", agent, "--jobs", "2")
     verdicts = "T1 passed, T2 conflict, T3 passed, T2 conflict, T2 passed"
     assert ", ".join(repo.verdicts()) == verdicts
     assert {one["attempt"] for one in repo.records("start")} == {1}
@@ -135,7 +134,7 @@ if turn == 3: (OUT / 'found').write_text(P('T1.txt').read_text())
 def test_markers_that_an_agent_leaves_are_red_and_the_next_attempt_starts_clean(
     repo: Repo,
 ) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]}, limits={"attempts": 3})
+    repo.plan("test -f T1.txt", limits={"attempts": 3})
     agent = repo.agent(f"{commits(repo)}if turn != 2: P('T1.txt').write_text('good')")
     code, _, printed = repo.run(agent)
     verdicts = ["T1 conflict", "T1 failed", "T1 passed"]

@@ -15,7 +15,7 @@ from tests.test_files import nest
 
 @pytest.mark.parametrize("where", sample(["deep", ".ralph", ".git", "node_modules"], 4))
 def test_folders_below_folders_end_no_night(repo: Repo, where: str) -> None:
-    repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]})
+    repo.plan("test -f T1", "test -f T2")
     deed = f"""
         P(task).touch()
         P({where!r}).mkdir(exist_ok=True)
@@ -27,8 +27,7 @@ def test_folders_below_folders_end_no_night(repo: Repo, where: str) -> None:
         os.mkfifo(".gitignore", dir_fd=here)
     """
     try:
-        code, _, printed = repo.run(repo.agent(deed))
-        assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
+        repo.ends("0: T1 T2", repo.agent(deed))
     finally:
         files.clear(repo.places)  # pytest could not
 
@@ -61,7 +60,6 @@ def test_what_stands_in_place_of_ralphs_own_files(repo: Repo, kind: str) -> None
             path.write_text('{"pid": 1, "created": 1, "run_id": "\\ud800"}')
     try:
         assert repo.ralph("status").returncode == 0
-        code, _, printed = repo.run(agent)
-        assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
+        repo.ends("0: T1 T2", agent)
     finally:
         files.clear(repo.path)  # pytest could not

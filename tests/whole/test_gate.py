@@ -156,8 +156,17 @@ def proposed(repo: Repo) -> dict[str, Any]:
     return {key: plan[key] for key in PROPOSED if key in plan}
 
 
-def lay(repo: Repo, files: dict[str, str]) -> None:
-    for name, content in files.items():
+def files_of(text: str) -> dict[str, str]:
+    """The files of a text, each below a line with its name, as in `-- src/a.js`."""
+    files = {}
+    for block in re.split("^-- ", text, flags=re.MULTILINE)[1:]:
+        name, _, files[name] = block.partition("\n")
+    return files
+
+
+def lay(repo: Repo, files: dict[str, str] | str) -> None:
+    given = files_of(files) if isinstance(files, str) else files
+    for name, content in given.items():
         repo.write(name, content)
 
 
@@ -504,7 +513,7 @@ def test_pre_commit_with_a_formatter_that_rewrites_and_fails_once(owner: Repo) -
     makes = "python3 -m venv .venv && .venv/bin/python -m pip install -q pre-commit"
     must(owner, f"{makes} && .venv/bin/pre-commit install -t pre-commit -t commit-msg")
     must(owner, "git add -A && git commit -qm 'feat: formats'")
-    owner.plan({"checks": ["test -f a.txt"]}, commit="feat: {{ task.title }}")
+    owner.plan("test -f a.txt", commit="feat: {{ task.title }}")
     agent = owner.agent("P('a.txt').write_text('x\\n\\n\\n')")
     said = must(owner, shlex.join(["ralph", "run", "--agent", agent]))
     assert "pre-commit: failed" in said and owner.verdicts() == ["T1 passed"], said

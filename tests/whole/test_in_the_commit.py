@@ -70,9 +70,7 @@ def test_what_an_agent_puts_above_its_checkout_goes_before_the_checks(
     repo: Repo,
 ) -> None:
     """As node looks for modules."""
-    repo.plan(
-        {"checks": ["test -f ../node_modules/dep/index.js"]}, limits={"attempts": 1}
-    )
+    repo.plan("test -f ../node_modules/dep/index.js", limits={"attempts": 1})
     deed = "P('../node_modules/dep').mkdir(parents=True)\nP('../node_modules/dep/index.js').touch()\n"
     code, _, said = repo.run(repo.agent(GOOD + deed))
     (verdict,) = repo.records("verdict")

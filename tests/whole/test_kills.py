@@ -76,8 +76,7 @@ def test_a_killed_supervisor_leaves_nothing_and_the_next_start_goes_on(
     time.sleep(0.3)
     wrote = "the half that was left wrote into the state"
     assert (repo.read("prd.json"), repo.verdicts()) == home, wrote
-    code, _, printed = repo.run(agent)
-    assert (code, repo.passed()) == (0, ["T1", "T2"]), printed
+    repo.ends("0: T1 T2", agent)
     assert paid(repo) == ["T1", "T2", "T2"]
     assert repo.gone_within(0.5), repo.alive()
     checks = ["grep -q good T1.txt", "grep -q good T2.txt"]
@@ -90,7 +89,7 @@ def test_a_supervisor_that_is_killed_while_checks_run(repo: Repo, who: str) -> N
     on = repo.outside / "on"
     away = "" if sys.platform == "darwin" else "setsid "  # as `kinds` says
     hangs = f"[ -e {on} ] || {{ ({away}sleep 600 &); touch {on}; sleep 600; }}"
-    repo.plan({"checks": [f"grep -q good T1.txt || exit 1; {hangs}"]})
+    repo.plan(f"grep -q good T1.txt || exit 1; {hangs}")
     agent = repo.agent(runs(repo) + MAKES)
     process = repo.start("run", "-q", "--agent", agent)
     repo.wait_for("../on")
@@ -111,10 +110,9 @@ def test_checks_that_kill_ralph_again_and_again_end_the_run(
     repo: Repo, before: str
 ) -> None:
     """A check is the agent's code too. Its work is kept, and nobody is paid again."""
-    repo.plan({"checks": [f"{before}kill -9 $PPID; sleep 1; false"]})
+    repo.plan(f"{before}kill -9 $PPID; sleep 1; false")
     agent = repo.agent(f"{runs(repo)}P(f'{{task}}.txt').touch()")
-    code, summary, printed = repo.run(agent, timeout=90)
-    assert (code, repo.passed()) == (1, []), printed
+    summary, printed = repo.ends("1: ", agent, timeout=90)
     assert summary["reason"] == "loop 1 was killed at T1, 4 times"
     assert repo.verdicts() == ["T1 interrupted"] * (0 if before else 3)
     assert (repo.outside / "runs").exists() == bool(before)
@@ -132,7 +130,7 @@ time.time = lambda: real() - began + shown
 
 
 def test_the_runs_time_ends_an_agent_that_is_running(repo: Repo) -> None:
-    repo.plan({"checks": ["false"]}, {"checks": ["false"]})
+    repo.plan("false", "false")
     agent = repo.agent("P('x').touch(); time.sleep(600)")
     began, first = time.monotonic(), BEFORE_SEVEN + LITTLE_GRACE
     code, summary, printed = repo.run(agent, "--until", "07:00", first=first)
@@ -155,8 +153,9 @@ def test_a_loop_that_is_killed_three_times_in_a_row_blocks_its_task(
 ) -> None:
     repo.plan(own("T1"), own("T2"))
     dies = "if task == 'T1': os.kill(os.getppid(), 9); time.sleep(600)"
-    code, _, printed = repo.run(repo.agent(f"P('half').touch()\n{dies}\n{MAKES}"))
-    assert (code, repo.passed()) == (4, ["T2"]), printed
+    printed = repo.ends(
+        "4: T2", repo.agent(f"P('half').touch()\n{dies}\n{MAKES}")
+    ).printed
     assert repo.verdicts() == ["T1 interrupted"] * 3 + ["T2 passed"]
     assert "! loop 1 was killed at T1; it is started again" in printed
     last = repo.records("verdict")[2]

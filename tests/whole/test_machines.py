@@ -156,9 +156,7 @@ def test_a_path_of_any_characters(tmp_path: Path, name: str) -> None:
 
 
 def test_once_from_cron_over_a_task_that_fails(repo: Repo) -> None:
-    repo.plan(
-        {"checks": ["false"]}, {"dependsOn": ["T1"], **OWN}, limits={"attempts": 2}
-    )
+    repo.plan("false", {"dependsOn": ["T1"], **OWN}, limits={"attempts": 2})
     words = ("run", "-q", "--once", "--agent", repo.agent("P('x').touch()"))
     codes = [repo.ralph(*words).returncode for _ in range(4)]
     assert codes == [3, 3, 4, 4] and repo.commits() == []
@@ -187,7 +185,7 @@ def test_a_hang_up_that_the_parent_ignores_stops_nothing_and_reaches_agents_as_e
 def test_a_clock_that_jumps_changes_no_verdict(repo: Repo, days: str) -> None:
     """Once in the middle of an attempt, or back and forth at every look at it."""
     jump = f"import itertools, os, time\ncalls, real = itertools.count(), time.time\ntime.time = lambda: real() + 86400 * ({days}) * os.path.exists('../jump')"
-    repo.plan(OWN, {"checks": ["false"]}, limits={"attempts": 1, "hours": 1})
+    repo.plan(OWN, "false", limits={"attempts": 1, "hours": 1})
     works = "P('../jump').touch(); P(f'{task}.txt').touch()"
     agent = repo.agent(f"{works}; task == 'T2' and time.sleep(60)")
     words = ("run", "-q", "--agent", agent, "--agent-timeout", "1s")
@@ -269,7 +267,7 @@ def test_what_an_agent_closes_to_its_user_costs_its_attempt_alone(repo: Repo) ->
 
 def test_root_is_not_needed_and_environment_of_attempts(repo: Repo) -> None:
     told = repo.outside / "check-env"
-    repo.plan({"checks": [f"test -f T1.txt && env >> {told}"]})
+    repo.plan(f"test -f T1.txt && env >> {told}")
     notes = "(OUT / 'env').write_text(json.dumps({**os.environ, 'cwd': os.getcwd()}))"
     agent = repo.agent(f"{MAKES}\n{notes}")
     here = str(repo.path)

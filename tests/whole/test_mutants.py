@@ -45,7 +45,7 @@ def git_of_home(checkout: Any, *_: Any) -> None:
 
 
 def test_work_that_an_agent_commits_is_no_commit_of_home(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1.txt"]})
+    repo.plan("test -f T1.txt")
     before = repo.git("for-each-ref", "refs/heads")
     agent = repo.agent("P('T1.txt').touch(); sh('git add -A; git commit -qm mine; git branch mine')")  # fmt: skip
     code, _, printed = repo.run(agent)

@@ -91,7 +91,7 @@ def test_before_every_ordinary_stop_what_no_longer_holds_is_set_back(
 
 
 def test_nothing_is_checked_again_where_nothing_landed_since(repo: Repo) -> None:
-    repo.plan(own("T1"), {"checks": ["false"]}, limits={"attempts": 1})
+    repo.plan(own("T1"), "false", limits={"attempts": 1})
     agent = repo.agent(MAKES)
     assert repo.run(agent)[0] == repo.run(agent)[0] == 4
     assert repo.ralph("retry", "T2").returncode == 0

@@ -28,8 +28,7 @@ def test_on_a_feature_branch_files_branch_and_edits_of_a_person_stay_until_they_
     repo.plan(*map(own, ("T1", "T2", "T3")))
     feature, before = tip(repo, "feature"), home_of(repo)
     edits = f"{MAKES}\nif task == 'T1': P('a.txt').write_text('theirs\\n')"
-    code, _, said = repo.run(repo.agent(edits))
-    assert (code, repo.passed()) == (0, ["T1", "T2", "T3"]), said
+    repo.ends("0: T1 T2 T3", repo.agent(edits))
     assert repo.commits(since="feature") == ["T3: task 3", "T2: task 2", "T1: task 1"]
     assert (tip(repo, "feature"), changed(before, home_of(repo))) == (feature, [])
     refused = repo.ralph("land")
@@ -130,8 +129,7 @@ def test_what_was_green_before_somebody_moved_the_branch_must_be_green_again(
     looks = repo.outside / "looks"
     turn = f"1) {commits};; 2) kill -9 $PPID;; *) test -f person.txt;;"
     counts = f"echo x >> {looks}; case $(grep -c x {looks}) in {turn} esac"
-    repo.plan({"checks": [f"test -f T1.txt || exit 1; {counts}"]})
-    code, _, said = repo.run(repo.agent(MAKES + COUNTS))
-    assert (code, repo.verdicts()) == (0, ["T1 passed"]), said
+    repo.plan(f"test -f T1.txt || exit 1; {counts}")
+    repo.judges("0: T1 passed", repo.agent(MAKES + COUNTS))
     assert repo.commits() == ["T1: task 1", "person"]
     assert len(looks.read_text().split()) > 2

@@ -414,7 +414,7 @@ def probe(name: str, repo: Repo, step: Step, **env: str) -> str:
         path, home = given.pop("PATH"), given.pop("HOME")
         # in the plan, as cron has no such variables
         row = {"like": name, "env": given}
-        repo.plan({"checks": ["true"]}, agents={name: row})
+        repo.plan("true", agents={name: row})
         words = ("doctor", "-v", "--full-permissions", "--probe", "--agent")
         done = repo.ralph(*words, CLIS[name], timeout=180, PATH=path, HOME=home)
     assert repo.alive() == [] and repo.git("status", "--porcelain") == "?? prd.json\n"

@@ -91,8 +91,7 @@ def test_old_failures_block_nobody(repo: Repo, how: str) -> None:
     """What an agent's own run of the tests reports is no work."""
     shop(repo, how)
     tries = f'sh({suite(how)["run"]!r}); P(os.environ["RALPH_RESULTS"]).touch()'
-    code, _, printed = repo.run(repo.agent(f"{WORKS}\n{tries}"))
-    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+    printed = repo.judges("0: T1 passed", repo.agent(f"{WORKS}\n{tries}")).printed
     assert not last(repo).get("weak")
     assert "old failures apart (tests: 3 passed; 2 old failures)" in printed
     assert repo.git("diff", "--name-only", "main", "ralph/p").split() == ["shop.py"]
@@ -159,8 +158,7 @@ def test_tests_that_are_gone_since_they_last_ran_make_a_pass_weak_by_name(
     alone = RUNNER.replace('sorted(pathlib.Path("tests").glob("*.py"))', '[pathlib.Path("tests/rebate.py")]')  # fmt: skip
     assert alone != RUNNER
     cheats = f"{WORKS}\nP('run_tests.py').write_text({alone!r})"
-    code, _, printed = repo.run(repo.agent(cheats))
-    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+    repo.judges("0: T1 passed", repo.agent(cheats))
     assert last(repo)["weak"]
     said = "2 tests green on an earlier commit, and not run: price > test_price, price > test_zero"
     assert said in last(repo)["notices"]
@@ -177,8 +175,7 @@ def test_flaky():
     assert runs.read_text() != "2"
 """
     shop(repo, first=False, old=OLD + flaky)
-    code, _, printed = repo.run(repo.agent('P("notes.txt").write_text("hm")'))
-    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+    repo.judges("0: T1 passed", repo.agent('P("notes.txt").write_text("hm")'))
     assert last(repo)["flaky"] == ["price > test_flaky"]
 
 
@@ -187,8 +184,7 @@ def test_names_with_times_in_them_block_nobody(repo: Repo) -> None:
     timed = 'import time\nglobals()[f"test_at_{time.time_ns()}"] = lambda: None\n'
     shop(repo, first=False, old=OLD + timed)
     agent = repo.agent(f'P("tests/times.py").write_text({timed!r})')
-    code, _, printed = repo.run(agent)
-    assert (code, repo.verdicts()) == (0, ["T1 passed"]), printed
+    repo.judges("0: T1 passed", agent)
 
 
 def test_work_lands_beside_old_failures_and_not_where_a_green_test_breaks(
