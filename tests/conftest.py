@@ -345,11 +345,13 @@ class Repo:
         return found
 
     def kill(self) -> None:
-        """`kill -9` of all that is alive, one after another: what ends with another has
-        ended."""
-        for process in self.alive():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        """`kill -9` of all that is alive. All are held before, so that none notices how
+        another one ends."""
+        doomed = self.alive()
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for process in doomed:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
 
     def candidates(self) -> Iterator[psutil.Process]:
         """The processes that can be of this test; on Linux few are, and to ask the

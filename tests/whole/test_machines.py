@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Repo, sample
+from tests.conftest import Repo, cases, sample
 from tests.oracle import changed, home_of
-from tests.scripts import MAKES, NEVER_STUCK
+from tests.scripts import MAKES, NEVER_STUCK, named
 
 OWN = {"title": "caf\u00e9 \u2192 tea", "checks": ["test -f T1.txt"]}
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -55,66 +55,72 @@ def shell(
 
 
 # How it is started, its exit status, and what it then says in its only message.
-MACHINES = {
-    "all that can be wrong and does no harm":
-        ("trap '' INT HUP QUIT PIPE CHLD ALRM; ulimit -n 24; mkdir ../own; echo 'raise RuntimeError' > ../own/json.py; export PYTHONPATH=$PWD/../own:$PYTHONPATH; "
-         "PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 LC_ALL=POSIX TMPDIR=/nowhere GIT_DIR=/nowhere GIT_INDEX_FILE=/nowhere exec RALPH", 0, ""),
-    "an empty environment": ("exec env -i PATH=$PATH PYTHONPATH=$PYTHONPATH RALPH", 0, ""),
-    "a user that nobody knows": ("unset HOME; exec unshare --user --map-user=54321 RALPH", 0, ""),
-    "places that may only be read": ("mkdir ../ro; chmod 555 ../ro; RALPH_PLACES=$PWD/../ro exec unshare --user --map-user=54321 RALPH", 2, "ro/"),
-    "no stdin": ("exec RALPH <&-", 0, ""),
-    "no stream at all, nor for a summary": ("exec RALPH --json <&- >&- 2>&-", 0, ""),
-    "a full disk under the log": ("exec RALPH -v > /dev/full 2>&1", 0, ""),
-    "a full disk under the summary": ("exec RALPH --json -q > /dev/full", 0, "summary could not be printed"),
-    "a folder that may only be read": ("exec unshare --user --map-root-user --mount sh -c \"mount --bind . . && mount -o remount,bind,ro . && cd $PWD && RALPH\"", 2, "Read-only file system"),
-    "no /proc": ("exec unshare --user --map-root-user --mount sh -c \"mount -t tmpfs tmpfs /proc && RALPH\"", 0, ""),
-    "a file where the logs go": ("touch .ralph; exec RALPH", 2, "Not a directory"),
-    "a folder that is gone": ("mkdir gone; cd gone; rmdir ../gone; exec RALPH", 2, "is gone; cd to your project"),
-}  # fmt: skip
+MACHINES = """
+machine                                  code  said                          line
+all that can be wrong and does no harm   0     -                             trap '' INT HUP QUIT PIPE CHLD ALRM; ulimit -n 24; mkdir ../own; echo 'raise RuntimeError' > ../own/json.py; export PYTHONPATH=$PWD/../own:$PYTHONPATH; PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 LC_ALL=POSIX TMPDIR=/nowhere GIT_DIR=/nowhere GIT_INDEX_FILE=/nowhere exec RALPH
+an empty environment                     0     -                             exec env -i PATH=$PATH PYTHONPATH=$PYTHONPATH RALPH
+a user that nobody knows                 0     -                             unset HOME; exec unshare --user --map-user=54321 RALPH
+places that may only be read             2     ro/                           mkdir ../ro; chmod 555 ../ro; RALPH_PLACES=$PWD/../ro exec unshare --user --map-user=54321 RALPH
+no stdin                                 0     -                             exec RALPH <&-
+no stream at all, nor for a summary      0     -                             exec RALPH --json <&- >&- 2>&-
+a full disk under the log                0     -                             exec RALPH -v > /dev/full 2>&1
+a full disk under the summary            0     summary could not be printed  exec RALPH --json -q > /dev/full
+a folder that may only be read           2     Read-only file system         exec unshare --user --map-root-user --mount sh -c "mount --bind . . && mount -o remount,bind,ro . && cd $PWD && RALPH"
+no /proc                                 0     -                             exec unshare --user --map-root-user --mount sh -c "mount -t tmpfs tmpfs /proc && RALPH"
+a file where the logs go                 2     Not a directory               touch .ralph; exec RALPH
+a folder that is gone                    2     is gone; cd to your project   mkdir gone; cd gone; rmdir ../gone; exec RALPH
+"""
 
 
-@pytest.mark.parametrize("machine", sample(MACHINES, 2))
-def test_it_works_on_a_bare_machine_or_says_why_not(repo: Repo, machine: str) -> None:
-    line, code, said = MACHINES[machine]
+@cases(MACHINES, 2)
+def test_it_works_on_a_bare_machine_or_says_why_not(
+    repo: Repo, machine: str, code: str, said: str, line: str
+) -> None:
     repo.plan(OWN)
     done = shell(repo, line)
-    assert done.returncode == code, done.stderr
+    assert done.returncode == int(code), done.stderr
     assert said in done.stderr and done.stderr.count("ralph: ") == bool(said)
-    assert repo.passed() == (["T1"] if code == 0 else [])
-    if code == 0:
+    assert repo.passed() == (["T1"] if code == "0" else [])
+    if code == "0":
         assert repo.commits() == [f"T1: {OWN['title']}"] and repo.has_landed("T1.txt")
         assert repo.git("branch", "--show-current") == "main\n"
 
 
-CONFLICT = "git switch -qc side; echo x > a.txt; git commit -qam x; git switch -q main; echo y > a.txt; git commit -qam y; "
-SUBMODULE = "git init -q ../sub; git -C ../sub -c user.name=x -c user.email=x commit -q --allow-empty -m x; git -c protocol.file.allow=always submodule --quiet add ../sub sub; git commit -qm sub"
-HOOK = (
-    "printf '#!/bin/sh\\n{}\\n' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit"
-)
+# What the table calls.
+SHELL = """
+conflict() { git switch -qc side; echo x > a.txt; git commit -qam x; git switch -q main; echo y > a.txt; git commit -qam y; }
+submodule() {
+  git init -q ../sub; git -C ../sub -c user.name=x -c user.email=x commit -q --allow-empty -m x
+  git -c protocol.file.allow=always submodule --quiet add ../sub sub; git commit -qm sub
+}
+"""
+
 
 # What a person did to the repository before, the exit status, and what is then said.
 # None of it is touched: home is as it was, also where the work went well.
-REPOSITORIES = {
-    "a detached HEAD": ("git checkout -q --detach", 0, ""),
-    "a merge not committed": (f"{CONFLICT} git merge -q -s ours --no-commit side", 0, ""),
-    "a merge in conflict": (f"{CONFLICT} git merge -q side", 0, ""),
-    "new files in a submodule": (f"{SUBMODULE}; touch sub/new", 0, ""),
-    "a linked worktree": ("git worktree add -q --detach ../tree; cp prd.json ../tree; cd ../tree", 0, ""),
-    "a hook that fails": (HOOK.format("exit 1"), 2, "pre-commit refuses"),
-    "signatures without a key, and a staged file": ("touch new; git add new; git config commit.gpgsign true; git config user.signingkey nobody", 0, ""),
-    "locks": ("touch .git/index.lock .git/HEAD.lock", 0, ""),
-    "nobody's name": ("git config --unset user.name; git config user.useConfigOnly true", 2, "user.name"),
-    "no commit": ("rm -rf .git; git init -q; git config user.name x; git config user.email x", 2, "no commit yet"),
-    "no repository": ("rm -rf .git", 2, "git init"),
-    "a plan that is ignored": ("printf 'prd.json\\nprogress.txt\\n' > .gitignore; git add .gitignore; git commit -qm i", 0, ""),
-    "a plan in a folder": ("mkdir plans; mv prd.json plans; cd plans", 0, ""),
-    "the branch checked out in another worktree": ("git worktree add -q -b ralph/p ../tree", 2, "ralph/p is checked out in"),
-}  # fmt: skip
+REPOSITORIES = r"""
+name                                           code  said                           prepare
+a detached HEAD                                0     -                              git checkout -q --detach
+a merge not committed                          0     -                              conflict; git merge -q -s ours --no-commit side
+a merge in conflict                            0     -                              conflict; git merge -q side
+new files in a submodule                       0     -                              submodule; touch sub/new
+a linked worktree                              0     -                              git worktree add -q --detach ../tree; cp prd.json ../tree; cd ../tree
+a hook that fails                              2     pre-commit refuses             echo '#!/bin/sh' > .git/hooks/pre-commit; echo exit 1 >> .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit
+signatures without a key, and a staged file    0     -                              touch new; git add new; git config commit.gpgsign true; git config user.signingkey nobody
+locks                                          0     -                              touch .git/index.lock .git/HEAD.lock
+nobody's name                                  2     user.name                      git config --unset user.name; git config user.useConfigOnly true
+no commit                                      2     no commit yet                  rm -rf .git; git init -q; git config user.name x; git config user.email x
+no repository                                  2     git init                       rm -rf .git
+a plan that is ignored                         0     -                              echo prd.json > .gitignore; echo progress.txt >> .gitignore; git add .gitignore; git commit -qm i
+a plan in a folder                             0     -                              mkdir plans; mv prd.json plans; cd plans
+the branch checked out in another worktree     2     ralph/p is checked out in      git worktree add -q -b ralph/p ../tree
+"""
 
 
-@pytest.mark.parametrize("name", sample(REPOSITORIES, 2))
-def test_it_works_in_any_repository_or_says_why_not(repo: Repo, name: str) -> None:
-    prepare, code, said = REPOSITORIES[name]
+@cases(REPOSITORIES, 2)
+def test_it_works_in_any_repository_or_says_why_not(
+    repo: Repo, name: str, code: str, said: str, prepare: str
+) -> None:
     repo.plan(OWN)
     home = repo.path
     # the plan's own files, and git's notes on a worktree that has ralph's branch
@@ -126,14 +132,14 @@ def test_it_works_in_any_repository_or_says_why_not(repo: Repo, name: str) -> No
         repo.path = where
         return {path: what for path, what in found.items() if not path.startswith(own)}
 
-    printed = shell(repo, f"{{ {prepare}; }} >&2; pwd").stdout
+    printed = shell(repo, f"{SHELL}\n{{ {prepare}; }} >&2; pwd").stdout
     repo.path = Path(printed.rstrip("\n"))
     before = state()
     done = repo.ralph("run", "-q", "--agent", worker(repo))
-    assert done.returncode == code and said in done.stderr, done.stderr
+    assert done.returncode == int(code) and said in done.stderr, done.stderr
     assert done.stderr.count("ralph: ") <= 1
     assert not changed(before, state()), done.stderr
-    if code == 0:
+    if code == "0":
         assert repo.commits("ralph/p", "ralph/p^") == [f"T1: {OWN['title']}"]
 
 
@@ -145,22 +151,23 @@ def test_a_path_of_any_characters(tmp_path: Path, name: str) -> None:
     repo.plan(OWN, protect=["a.txt"])
     agent = tmp_path / "agent.sh"  # what the shell need not quote
     agent.write_text("cat > /dev/null; echo x > a.txt; touch T1.txt \u00e9'\n'.txt\n")
-    code, _, printed = repo.run(f"sh {agent}")
-    assert (code, repo.passed(), repo.landed("a.txt")) == (0, ["T1"], "a\n"), printed
+    repo.ends("0: T1", f"sh {agent}")
+    assert repo.landed("a.txt") == "a\n"
     assert repo.has_landed("\u00e9\n.txt") and not repo.alive()
     words = [sys.executable, "-m", "ralph", "report"]
     env = {**repo.env, "PYTHONIOENCODING": "utf-8:strict"}
-    assert os.fsencode(repo.path) in subprocess.check_output(
-        words, cwd=repo.path, env=env
-    )
+    report = subprocess.check_output(words, cwd=repo.path, env=env)
+    assert os.fsencode(repo.path) in report
 
 
 def test_once_from_cron_over_a_task_that_fails(repo: Repo) -> None:
     repo.plan("false", {"dependsOn": ["T1"], **OWN}, limits={"attempts": 2})
-    words = ("run", "-q", "--once", "--agent", repo.agent("P('x').touch()"))
-    codes = [repo.ralph(*words).returncode for _ in range(4)]
-    assert codes == [3, 3, 4, 4] and repo.commits() == []
-    assert repo.verdicts() == ["T1 failed"] * 2 and len(repo.records("stop")) == 2
+    agent = repo.agent("P('x').touch()")
+    for code in (3, 3, 4, 4):
+        assert repo.ralph("run", "-q", "--once", "--agent", agent).returncode == code
+    assert repo.commits() == []
+    assert repo.verdicts() == ["T1 failed", "T1 failed"]
+    assert len(repo.records("stop")) == 2
 
 
 HEEDS = """
@@ -188,10 +195,8 @@ def test_a_clock_that_jumps_changes_no_verdict(repo: Repo, days: str) -> None:
     repo.plan(OWN, "false", limits={"attempts": 1, "hours": 1})
     works = "P('../jump').touch(); P(f'{task}.txt').touch()"
     agent = repo.agent(f"{works}; task == 'T2' and time.sleep(60)")
-    words = ("run", "-q", "--agent", agent, "--agent-timeout", "1s")
-    done = repo.ralph(*words, first=jump)
-    verdicts = ["T1 passed", "T2 timed-out"]
-    assert (done.returncode, repo.verdicts()) == (4, verdicts), done.stderr
+    verdicts = "4: T1 passed, T2 timed-out"
+    repo.judges(verdicts, agent, "--agent-timeout", "1s", first=jump)
 
 
 # The disk has this many 4 kB pages left when ralph starts; a whole run writes about
@@ -227,39 +232,42 @@ def test_a_disk_that_fills_up_at_any_write_costs_a_second_start_and_nothing_else
     assert repo.read("../runs") == "\n" or was_lost
 
 
-CLOSED = {
-    "a file": "echo x >> a.txt; chmod 0 a.txt",
-    "a folder": "chmod 0 d",
-    "a folder with a new file": "mkdir e; echo x > e/n; chmod 0 e",
-    "a folder whose files cannot go": "echo x >> d/f; echo n > d/new; chmod 555 d",
-    "the place of the handoff": "mkdir -m 0 .ralph-handoff.md",
-    "a cache": "mkdir -p c/m; echo x > c/m/x; chmod -R a-w c",
-    "the whole workspace": "echo x > n; chmod 0 .",
-    "its .git": "chmod -R 0 .git",
-}
+# An agent that closes something, a task each.
+CLOSED = """
+echo x >> a.txt; chmod 0 a.txt
+chmod 0 d
+mkdir e; echo x > e/n; chmod 0 e
+echo x >> d/f; echo n > d/new; chmod 555 d
+mkdir -m 0 .ralph-handoff.md
+mkdir -p c/m; echo x > c/m/x; chmod -R a-w c
+echo x > n; chmod 0 .
+chmod -R 0 .git
+"""
 
 
 def test_what_an_agent_closes_to_its_user_costs_its_attempt_alone(repo: Repo) -> None:
-    """A task each; one before and one behind them work."""
-    repo.write("d/f", "f\n")
-    repo.write("mine/secret", "s\n")
+    """One before and one behind them work."""
+    for name in ("d/f", "mine/secret"):
+        repo.write(name, "x\n")
     repo.write(".gitignore", "mine\n")
     repo.commit("folder")
-    names = [f"T{number}" for number in range(1, len(CLOSED) + 1)]
-    tasks = [{"id": name, "checks": ["false"]} for name in names]
-    first, last = [{"id": n, "checks": [f"test -f d/{n}"]} for n in ("FIRST", "LAST")]
-    repo.plan(first, *tasks, last, limits={"attempts": 1})
-    (repo.path / "mine").chmod(0)
+    checks = {"FIRST": "test -f d/FIRST"}
     script = "cat > /dev/null; case $RALPH_TASK_ID in\n"
-    for name, deed in zip(names, CLOSED.values(), strict=True):
-        script += f"{name}) {deed} ;;\n"
+    wanted = ["FIRST passed"]
+    for number, deed in enumerate(CLOSED.strip().splitlines()):
+        checks[f"T{number}"] = "false"
+        script += f"T{number}) {deed} ;;\n"
+        wanted.append(f"T{number} failed")
+    checks["LAST"] = "test -f d/LAST"
+    repo.plan(*named(checks), limits={"attempts": 1})
+    (repo.path / "mine").chmod(0)
     agent = repo.program("../closes.sh", f"{script}*) touch d/$RALPH_TASK_ID ;;\nesac")
     ralph = shlex.quote(f"{NEVER_STUCK}\nimport ralph; ralph.main()")
     before = home_of(repo)
     started = f"{sys.executable} -c {ralph} run -q --agent {agent}"
     done = shell(repo, f"unshare --user --map-user=54321 {started}")
-    wanted = ["FIRST passed", *(f"{name} failed" for name in names), "LAST passed"]
-    assert (done.returncode, repo.verdicts()) == (4, wanted), done.stderr
+    assert done.returncode == 4, done.stderr
+    assert repo.verdicts() == [*wanted, "LAST passed"], done.stderr
     assert not changed(before, home_of(repo))
     assert (repo.path / "mine").stat().st_mode & 0o777 == 0  # a person had closed it
     assert repo.git("show", "--name-only", "--format=", "ralph/p") == "d/LAST\n"

@@ -5,23 +5,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from tests.conftest import Repo, sample
-from tests.scripts import LIMIT, LOOKS_OFTEN, MAKES, RESULT, own, plan, speaker
+from tests.conftest import Repo, cases
+from tests.scripts import (
+    LIMIT,
+    LOOKS_OFTEN,
+    MAKES,
+    RESULT,
+    of_verdicts,
+    own,
+    plan,
+    speaker,
+)
 
 PLACES = ("room-1", "work-1", "room-2")
 
 
-def rechecks(repo: Repo) -> list[tuple[int, bool, list[str]]]:
-    """Each last check: how many attempts there were before it, whether it was green,
-    and what it broke."""
+def rechecks(repo: Repo) -> list[str]:
+    """Each last check: how many attempts there were before it, and whether it was
+    green or what it broke."""
     found, attempts = [], 0
     for record in repo.records():
         attempts += record["event"] == "verdict"
         if record["event"] == "recheck":
             broken = [key.split("\n")[0] for key in record.get("broken", [])]
-            found.append((attempts, record.get("ok", False), broken))
+            said = "green" if record.get("ok") else f"broke {' '.join(broken)}"
+            found.append(f"{attempts}: {said}")
     return found
 
 
@@ -38,7 +46,7 @@ def test_the_last_check_is_in_a_place_made_anew(repo: Repo) -> None:
     check = f"test -f T1.txt && (pwd; ls *.cache; touch x.cache) >> {checks}"
     once = {"run": setup, "when": "package.json"}
     repo.plan({"checks": [check]}, setup=once, keep=["*.cache"])
-    assert repo.run(repo.agent(MAKES))[0] == 0
+    repo.ends("0: T1", repo.agent(MAKES))
     first, work, last = (f"{repo.places}/{name}" for name in PLACES)
     assert setups.read_text().split() == [first, "1", work, "1", last, "1"]
     assert checks.read_text().split() == [first, last]  # it found no cache
@@ -46,46 +54,47 @@ def test_the_last_check_is_in_a_place_made_anew(repo: Repo) -> None:
 
 
 # How a run ends after T2 broke T1: the exit status, the words it is started with, and
-# what its agent does then.
-STOPS: dict[str, tuple[int, str, str]] = {
-    "limit": (3, "--max-iterations 2", "pass"),
-    "once": (3, "--once --task T2", "pass"),
-    "asked": (
-        3,
-        "",
-        "[it] = P('HOME/.git/ralph').iterdir(); (it / 'stop').write_text(os.environ['RALPH_RUN_ID'])",
-    ),
-    "stuck": (4, "", "P('x').touch()"),
-    "unavailable": (5, "", "sys.exit('not logged in')"),
-    "limited": (75, "--max-wait 0", f"print({LIMIT!r}); sys.exit(1)"),
-}
+# what its agent does then, at T3 or before.
+STOPS = """
+stop         wanted  at  words                  then
+limit        3       T3  --max-iterations 2     pass
+once         3       T3  --once --task T2       pass
+asked        3       T2  -                      [it] = P('HOME/.git/ralph').iterdir(); (it / 'stop').write_text(os.environ['RALPH_RUN_ID'])
+stuck        4       T3  -                      P('x').touch()
+unavailable  5       T3  -                      sys.exit('not logged in')
+limited      75      T3  --max-wait 0           print(LIMIT); sys.exit(1)
+"""
 
 
 DEEDS = f"""
+LIMIT = {LIMIT!r}
 if task != 'T3': {MAKES}
 if task == 'T2': P('T1.txt').unlink()
 if task == 'T1': P('T3.txt').touch()
-if task == AT: THEN
+if task == 'AT': THEN
 print({RESULT!r})
 """
 
 
-@pytest.mark.parametrize("stop", sample(STOPS, 4))
+SOON = f"""{LOOKS_OFTEN}
+from _ralph.state import history
+limits.STUCK, history.RETRY_LOGIN = 1, 0.5
+"""
+
+
+@cases(STOPS, 4)
 def test_before_every_ordinary_stop_what_no_longer_holds_is_set_back(
-    repo: Repo, stop: str
+    repo: Repo, stop: str, wanted: str, at: str, words: str, then: str
 ) -> None:
-    wanted, words, then = STOPS[stop]
-    plan(repo, own("T1"), own("T2"), own("T3"), limits={"attempts": 1})
-    at = "'T2'" if stop == "asked" else "'T3'"
+    plan(repo, *map(own, ("T1", "T2", "T3")), limits={"attempts": 1})
     deeds = DEEDS.replace("AT", at).replace("THEN", then)
     agent = speaker(repo, deeds.replace("HOME", str(repo.path)))
     if stop == "once":
         assert repo.run(agent, "--once")[0] == 0
-    soon = f"{LOOKS_OFTEN}\nlimits.STUCK = 1\nfrom _ralph.state import history\nhistory.RETRY_LOGIN = 0.5\n"
-    code, summary, printed = repo.run(agent, *words.split(), first=soon)
-    assert (code, summary["stop"], repo.passed()) == (wanted, stop, ["T2"]), printed
+    summary, printed = repo.ends(f"{wanted}: T2", agent, *words.split(), first=SOON)
+    assert summary["stop"] == stop
     # a stuck run may check what is left once more
-    assert (False, ["T1"]) in [check[1:] for check in rechecks(repo)]
+    assert any(one.endswith(": broke T1") for one in rechecks(repo))
     assert "T1 passed at iteration 1, broken since" in printed
     assert repo.records()[-1]["event"] == "stop"
 
@@ -93,10 +102,11 @@ def test_before_every_ordinary_stop_what_no_longer_holds_is_set_back(
 def test_nothing_is_checked_again_where_nothing_landed_since(repo: Repo) -> None:
     repo.plan(own("T1"), "false", limits={"attempts": 1})
     agent = repo.agent(MAKES)
-    assert repo.run(agent)[0] == repo.run(agent)[0] == 4
+    repo.ends("4: T1", agent)
+    repo.ends("4: T1", agent)
     assert repo.ralph("retry", "T2").returncode == 0
-    assert repo.run(agent)[0] == 4
-    assert rechecks(repo) == [(2, True, [])]
+    repo.ends("4: T1", agent)
+    assert rechecks(repo) == ["2: green"]
 
 
 def test_what_was_set_back_is_worked_in_the_same_run_and_told_why(repo: Repo) -> None:
@@ -104,9 +114,9 @@ def test_what_was_set_back_is_worked_in_the_same_run_and_told_why(repo: Repo) ->
     once = '(OUT / "once").touch() or P("T1.txt").unlink()'
     breaks = f'if task == "T2" and not (OUT / "once").exists(): {once}'
     keeps = "(OUT / f'{task}-prompt').write_text(prompt)"
-    assert repo.run(repo.agent(f"{keeps}\n{MAKES}\n{breaks}"))[0] == 0
-    assert repo.verdicts() == ["T1 passed", "T2 passed", "T1 passed"]
-    assert rechecks(repo) == [(2, False, ["T1"]), (3, True, [])]
+    agent = repo.agent(f"{keeps}\n{MAKES}\n{breaks}")
+    repo.judges("0: T1 passed, T2 passed, T1 passed", agent)
+    assert rechecks(repo) == ["2: broke T1", "3: green"]
     assert "T1 passed at iteration 1, broken since: " in repo.read("progress.txt")
     told = repo.read("../T1-prompt")
     assert "it passed at iteration 1, and later work broke it" in told
@@ -116,18 +126,25 @@ def test_what_was_set_back_is_worked_in_the_same_run_and_told_why(repo: Repo) ->
 # ---------------------------------------------------------------- tasks that cannot be done
 
 
-@pytest.mark.parametrize("first", sample([1, 3], 2))
+@cases(
+    """
+red       stop     passed
+T1 T2 T3  stuck    -
+T3 T4 T5  blocked  T1 T2 T6 T7
+""",
+    2,
+)
 def test_three_impossible_tasks_in_the_middle_do_not_cost_those_behind_them(
-    repo: Repo, first: int
+    repo: Repo, red: str, stop: str, passed: str
 ) -> None:
     """Where something has passed in this run; else three in a row say that nothing
     will."""
-    tasks = [own(f"T{number}") for number in range(1, 8)]
-    tasks[first - 1 : first + 2] = [{"checks": ["false"]}] * 3
-    repo.plan(*tasks, limits={"attempts": 1})
-    code, summary, _ = repo.run(repo.agent(MAKES))
-    assert (code, summary["stop"]) == (4, "stuck" if first == 1 else "blocked")
-    assert repo.passed() == ([] if first == 1 else ["T1", "T2", "T6", "T7"])
+    checks = {f"T{number}": f"grep -q good T{number}.txt" for number in range(1, 8)}
+    for task in red.split():
+        checks[task] = "false"
+    repo.plan(*checks.values(), limits={"attempts": 1})
+    summary = repo.ends(f"4: {passed}".strip(), repo.agent(MAKES)).summary
+    assert summary["stop"] == stop
 
 
 # ---------------------------------------------------------------- people meanwhile
@@ -157,8 +174,8 @@ def test_every_task_ends_as_one_commit_on_a_branch_and_home_stays_as_it_was(
 ) -> None:
     repo.plan(own("T1"), own("T2"), checks=["test -f a.txt"])
     agent = repo.agent(MAKES)
-    code, summary, _ = repo.run(agent)
-    assert (code, summary["stop"], repo.passed()) == (0, "complete", ["T1", "T2"])
+    summary = repo.ends("0: T1 T2", agent).summary
+    assert summary["stop"] == "complete"
     assert repo.commits() == ["T2: task 2", "T1: task 1"]
     message = repo.git("log", "-1", "--format=%B", "ralph/p~1")
     assert "Ralph-Attempt: " in message and "Ralph-Agent: " in message
@@ -166,9 +183,10 @@ def test_every_task_ends_as_one_commit_on_a_branch_and_home_stays_as_it_was(
     status = repo.git("status", "--porcelain", "--branch")
     assert status == "## main\n?? prd.json\n?? progress.txt\n"
     assert not (repo.path / "T1.txt").exists() and not repo.alive()
-    before = repo.git("for-each-ref"), repo.read("progress.txt")
-    assert repo.run(agent)[0] == 0, "a finished plan is left alone"
-    assert (repo.git("for-each-ref"), repo.read("progress.txt")) == before
+    refs, log = repo.git("for-each-ref"), repo.read("progress.txt")
+    repo.ends("0: T1 T2", agent)  # a finished plan is left alone
+    assert repo.git("for-each-ref") == refs
+    assert repo.read("progress.txt") == log
 
 
 def test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked(
@@ -177,19 +195,17 @@ def test_a_task_that_fails_three_times_is_blocked_and_its_work_is_parked(
     first, waits = {**own("T1"), "priority": 1}, {"dependsOn": ["T1"], **own("T2")}
     repo.plan(first, waits, own("T3"))
     works = "P(f'{task}.txt').write_text('good' if task == 'T3' else f'bad {attempt}')"
-    code, summary, _ = repo.run(repo.agent(works))
-    assert code == 4
-    assert repo.verdicts() == ["T1 failed", "T1 failed", "T1 failed", "T3 passed"]
+    verdicts = "4: T1 failed, T1 failed, T1 failed, T3 passed"
+    summary = repo.judges(verdicts, repo.agent(works)).summary
     states = [task["state"] for task in summary["tasks"]]
     assert states == ["blocked", "waiting", "passed"]
     assert '"blocked": "3 failed attempts' in repo.read("prd.json")
     assert not repo.has_landed("T1.txt") and repo.has_landed("T3.txt")
-    parked = repo.records("verdict")[2]["parked"]
+    parked = of_verdicts(repo, "parked")[2]
     assert repo.git("show", f"{parked}:T1.txt") == "bad 3"
     refs = "refs/ralph/parked/**/0003-T1-before"
     before = repo.git("for-each-ref", "--format=%(refname)", refs).strip()
     assert repo.git("show", f"{before}:T1.txt") == "bad 2"
 
     assert repo.ralph("retry", "T1", "--answer", "write good").returncode == 0
-    assert repo.run(repo.agent(MAKES))[0] == 0
-    assert repo.passed() == ["T1", "T2", "T3"]
+    repo.ends("0: T1 T2 T3", repo.agent(MAKES))

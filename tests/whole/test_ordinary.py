@@ -8,7 +8,6 @@ land the edited line alone.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -20,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, WHOLE, Repo, sample
-from tests.scripts import NEVER_STUCK, RESULT, plan, speaker
+from tests.conftest import ROOT, WHOLE, Repo, rows, sample
+from tests.scripts import NEVER_STUCK, RESULT, of_verdicts, plan, speaker
 
 
 @dataclass(frozen=True)
@@ -32,12 +31,12 @@ class Odd:
     """How a person makes it, in a shell at home; where a `cd` leads is home then."""
     file: str = "odd.txt"
     """What a task changes, $FILE in the shell."""
-    old: bytes = b"two"
-    new: bytes = b"TWO"
     work: str = "change(FILE, OLD, NEW)"
     """How the task changes it, in Python."""
     green: str = "NEW in open(FILE, 'rb').read()"
     """What is true once it has."""
+    old: bytes = b"two"
+    new: bytes = b"TWO"
     plan: dict[str, Any] = field(default_factory=dict)
 
 
@@ -71,15 +70,16 @@ SETTINGS = (
     " core.logAllRefUpdates=false grep.lineNumber=true grep.column=true grep.patternType=fixed gc.auto=1"
     " add.ignoreErrors=false checkout.guess=false transfer.hideRefs=refs/ralph alias.status=log"
 )
-NAMES = {
-    "a newline": "a\nb.txt",
-    "quotes": 'it\'s "odd".txt',
-    "a tab": "a\tb.txt",
-    "bytes that are no text": os.fsdecode(b"caf\xe9\xff.txt"),
-    "a leading dash": "-rf",
-    "pathspec magic": ":(top)*[x]",
-    "blanks": " odd .txt",
-}
+# What a name is like, and the name; \ as in Python.
+NAMES = r"""
+a newline :: a\nb.txt
+quotes :: it's "odd".txt
+a tab :: a\tb.txt
+bytes that are no text :: caf\udce9\udcff.txt
+a leading dash :: -rf
+pathspec magic :: :(top)*[x]
+blanks ::  odd .txt
+"""
 
 MADE = r"""
 no oddity :: plain
@@ -138,28 +138,35 @@ a check makes files :: mkdir -p made; echo x > made/x; echo x > y
 a check that wants a clean tree :: git diff --exit-code HEAD && test -z "$(git status --porcelain)"
 """
 UTF_16 = r"echo '*.txt working-tree-encoding=UTF-16LE' > .gitattributes; printf 't\0w\0o\0\n\0' > odd.txt; commit"
-MORE = {
-    "a tracked .ralph": Odd("lines; echo '*' > .ralph/.gitignore; git add -f .ralph; commit", ".ralph/PROMPT.md"),
-    "a sparse home": Odd("mkdir out; echo x > out/x; lines; commit; git sparse-checkout set in", "in/odd.txt"),
-    "an encoding of the working tree": Odd(UTF_16, old="two".encode("utf-16-le"), new="TWO".encode("utf-16-le")),
-    "a link": Odd("ln -s a.txt link; ln -s nowhere broken; commit", "link", work="os.unlink(FILE); os.symlink('odd', FILE)", green="os.readlink(FILE) == 'odd'"),
-    "setup makes the folder of the work": Odd(file="made/odd.txt", work="open(FILE, 'wb').write(NEW)", plan={"setup": "mkdir -p made; echo x > made/x"}),
-    "a file that becomes a folder": Odd("plain", work="os.unlink(FILE); os.mkdir(FILE); open(FILE + '/x', 'wb').write(NEW)", green="os.path.isdir(FILE)"),
-    "a folder that becomes a file": Odd("mkdir odd.txt; FILE=odd.txt/x; plain", work="os.unlink(FILE + '/x'); os.rmdir(FILE); open(FILE, 'wb').write(NEW)"),
-    **{f"a name with {what}": Odd("plain", name) for what, name in NAMES.items()},
-}  # fmt: skip
+
+
+# The same with the file that is changed, how, and what is true then.
+WORKED = r"""
+a tracked .ralph :: lines; echo '*' > .ralph/.gitignore; git add -f .ralph; commit :: .ralph/PROMPT.md
+a sparse home :: mkdir out; echo x > out/x; lines; commit; git sparse-checkout set in :: in/odd.txt
+a link :: ln -s a.txt link; ln -s nowhere broken; commit :: link :: os.unlink(FILE); os.symlink('odd', FILE) :: os.readlink(FILE) == 'odd'
+a file that becomes a folder :: plain :: odd.txt :: os.unlink(FILE); os.mkdir(FILE); open(FILE + '/x', 'wb').write(NEW) :: os.path.isdir(FILE)
+a folder that becomes a file :: mkdir odd.txt; FILE=odd.txt/x; plain :: odd.txt :: os.unlink(FILE + '/x'); os.rmdir(FILE); open(FILE, 'wb').write(NEW)
+"""
 
 
 def repositories() -> dict[str, Odd]:
-    found = dict(MORE)
-    for row in MADE.strip().splitlines():
-        name, make = row.split(" :: ")
-        found[name] = Odd(make)
-    for row in SETUPS.strip().splitlines():
-        name, setup, make = row.split(" :: ")
+    found = {}
+    makes_folder = {"setup": "mkdir -p made; echo x > made/x"}
+    writes = "open(FILE, 'wb').write(NEW)"
+    made = Odd(file="made/odd.txt", work=writes, plan=makes_folder)
+    found["setup makes the folder of the work"] = made
+    two, larger = "two".encode("utf-16-le"), "TWO".encode("utf-16-le")
+    found["an encoding of the working tree"] = Odd(UTF_16, old=two, new=larger)
+    for name, [file] in rows(NAMES).items():
+        file = file.encode("latin-1").decode("unicode_escape")
+        found[f"a name with {name}"] = Odd("plain", file)
+    cells: Any
+    for name, cells in [*rows(WORKED).items(), *rows(MADE).items()]:
+        found[name] = Odd(*cells)
+    for name, [setup, make] in rows(SETUPS).items():
         found[name] = Odd(make, plan={"setup": setup})
-    for row in CHECKS.strip().splitlines():
-        name, check = row.split(" :: ")
+    for name, [check] in rows(CHECKS).items():
         found[name] = Odd("plain", plan={"checks": [check]})
     return found
 
@@ -213,19 +220,19 @@ WORKS = "works, and makes a new file"
 
 # How an agent ends that has done nothing, and the verdict on it; a provider's limit
 # ends the run.
-ENDINGS = {
-    WORKS: ("P('worked').touch(); print(RESULT)", "passed"),
-    "ends well": ("print(RESULT)", "no-op"),
-    "ends with 3": ("print(SIGN_OF_LIFE); sys.exit(3)", "failed"),
-    "kills itself": ("print(SIGN_OF_LIFE, flush=True); os.kill(os.getpid(), signal.SIGKILL)", "failed"),
-    "touches every file": ("touch_again(); print(RESULT)", "no-op"),
-    "hangs": ("print(SIGN_OF_LIFE, flush=True); time.sleep(600)", "timed-out"),
-    "writes every file again": ("write_again(); print(RESULT)", "no-op"),
-    "floods": ("print('x' * 2_000_000)\nfor _ in range(5_000): print(SIGN_OF_LIFE)\nprint(RESULT)", "no-op"),
-    "runs setup again": ("sh(SETUP); print(RESULT)", "no-op"),
-    "commits": ("sh('git add -A; git commit -qm x; git stash -qu'); print(RESULT)", "no-op"),
-    "is limited": ("print(LIMITED); sys.exit(1)", "limited"),
-}  # fmt: skip
+ENDINGS = rows(rf"""
+{WORKS} :: P('worked').touch(); print(RESULT) :: passed
+ends well :: print(RESULT) :: no-op
+ends with 3 :: print(SIGN_OF_LIFE); sys.exit(3) :: failed
+kills itself :: print(SIGN_OF_LIFE, flush=True); os.kill(os.getpid(), signal.SIGKILL) :: failed
+touches every file :: touch_again(); print(RESULT) :: no-op
+hangs :: print(SIGN_OF_LIFE, flush=True); time.sleep(600) :: timed-out
+writes every file again :: write_again(); print(RESULT) :: no-op
+floods :: print('x' * 2_000_000); [print(SIGN_OF_LIFE) for _ in range(5_000)]; print(RESULT) :: no-op
+runs setup again :: sh(SETUP); print(RESULT) :: no-op
+commits :: sh('git add -A; git commit -qm x; git stash -qu'); print(RESULT) :: no-op
+is limited :: print(LIMITED); sys.exit(1) :: limited
+""")
 
 
 def agent(repo: Repo, odd: Odd, script: str) -> str:
@@ -258,15 +265,20 @@ def test_doing_nothing_is_a_no_op(repo: Repo, name: str) -> None:
     odd = REPOSITORIES[name]
     base = made(repo, odd)
     tried = endings([*REPOSITORIES].index(name))
+    deeds, verdicts = [], []
+    for how in tried:
+        deed, verdict = ENDINGS[how]
+        deeds.append(deed)
+        verdicts.append(verdict)
     tasks = [{"title": how} for how in tried]
     plan(repo, *tasks, **{"checks": ["true"], **odd.plan}, limits={"attempts": 1})
-    deeds = [ENDINGS[how][0] for how in tried]
     does = agent(repo, odd, f"exec({deeds!r}[int(task[1:]) - 1])")
-    words = ("--agent-timeout", "3s") if "hangs" in tried else ()
-    code, _, said = repo.run(does, "--max-wait", "0", *words, first=NEVER_STUCK)
-    verdicts = [record["verdict"] for record in repo.records("verdict")]
-    assert verdicts == [ENDINGS[how][1] for how in tried], said
-    assert (code, repo.passed()) == (75 if "is limited" in tried else 4, ["T2"]), said
+    words = ["--max-wait", "0"]
+    if "hangs" in tried:
+        words += ["--agent-timeout", "3s"]
+    code = 75 if "is limited" in tried else 4
+    said = repo.ends(f"{code}: T2", does, *words, first=NEVER_STUCK).printed
+    assert of_verdicts(repo, "verdict") == verdicts, said
     assert repo.commits(since=base) == [f"T2: {WORKS}"]
     assert repo.git("diff-tree", "-r", "--name-only", base, "ralph/p") == "worked\n"
 
@@ -276,8 +288,10 @@ def as_git_has_it(repo: Repo, odd: Odd, base: str) -> str:
     turn the other lines as well."""
     clone = repo.outside / "clone"
     local = ("config", "--local", "--get-regexp")
-    words = iter(repo.git(*local, r"^core\.(filemode|ignorecase|symlinks)$").split())
-    settings = [f"-c{key}={value}" for key, value in zip(words, words, strict=True)]
+    settings = []
+    for line in repo.git(*local, r"^core\.(filemode|ignorecase|symlinks)$").split("\n"):
+        if line:
+            settings.append("-c" + line.replace(" ", "="))
     repo.git("clone", "-q", "--no-checkout", *settings, str(repo.path), str(clone))
     own = repo.path / repo.git("rev-parse", "--git-path", "info/attributes").strip()
     if own.exists():
@@ -287,11 +301,9 @@ def as_git_has_it(repo: Repo, odd: Odd, base: str) -> str:
     repo.git(*git, "checkout", "-q", "--detach", base)
     setup = odd.plan.get("setup", "true")
     edit = f"import os\n{known(odd)}{HANDS}{odd.work}"
-    for argv in (
-        ["sh", "-c", f"{setup}\ngit reset -q {base}"],
-        [sys.executable, "-c", edit],
-    ):
-        subprocess.run(argv, cwd=clone, env=repo.env, check=True)
+    done: Any = {"cwd": clone, "env": repo.env, "check": True}
+    subprocess.run(["sh", "-c", f"{setup}\ngit reset -q {base}"], **done)
+    subprocess.run([sys.executable, "-c", edit], **done)
     repo.git(*git, "add", "-A", "--", odd.file)
     return repo.git(*git, "write-tree")
 
@@ -316,11 +328,10 @@ def test_a_change_of_one_line_lands_as_git_has_it_and_nothing_else_does(
     base = made(repo, odd)
     source = f"import os, sys\n{known(odd)}sys.exit(not ({odd.green}))\n"
     check = repo.write("../check.py", source).resolve()
-    task = {"checks": [f"{sys.executable} -IS {check}"]}
+    task = f"{sys.executable} -IS {check}"
     plan(repo, task, **{"checks": ["true"], **odd.plan})
-    code, _, said = repo.run(agent(repo, odd, f"{odd.work}\nprint(RESULT)"))
-    landed = repo.commits(since=base)
-    assert (code, repo.passed(), landed) == (0, ["T1"], ["T1: task 1"]), said
+    repo.ends("0: T1", agent(repo, odd, f"{odd.work}\nprint(RESULT)"))
+    assert repo.commits(since=base) == ["T1: task 1"]
     tree = repo.git("rev-parse", "ralph/p^{tree}")
     alone = is_that_line_alone(repo, odd, base)
     assert alone or tree == as_git_has_it(repo, odd, base)

@@ -119,7 +119,7 @@ echo mine > b.txt; git add b.txt; echo more >> b.txt; git config user.name Mine;
 => git stash list | wc -l => 1
 ## switches, and writes the plan
 git switch -qc mine; echo mine > a.txt; git commit -qam mine; echo more > a.txt
-$PYTHON ../deed.py 'd["mine"] = "mine"; of["T2"].update(title="mine", notes="mine"); of["T9"]["passes"] = True'
+$PYTHON ../deed.py 'd["mine"] = "mine"; of["T2"].update(description="mine", notes="mine"); of["T9"]["passes"] = True'
 cp prd.json ../whole; head -c 100 ../whole > prd.json; sleep 0.7; cp ../whole prd.json
 $PYTHON ../deed.py 't.append({"id": "T3", "title": "x", "checks": ["grep -q good T3.txt"]})'
 => git symbolic-ref HEAD => refs/heads/mine
