@@ -119,25 +119,30 @@ def test_what_an_agent_should_have_reported(
     assert not parsed_as(name, said).unreported(ended), "nothing is limited"
 
 
-@pytest.mark.parametrize(("events", "end", "usd", "at_least"), [
-    ("init asked result", "", 0.5, False),
-    ("init asked", "", 3.0, True),
-    ("init asked dear init more", '{"type":"ass', 4.0, True),
-    ("init silent", "", None, False),
-    ("", "[" * 50_000 + "\n\0\xff", 3.0, True),  # it had begun
-    (None, "", None, False),
-])  # fmt: skip
+# What its transcript has, and how that ends: cut off, or (`deep`) damaged. The last has
+# none.
+@cases("""
+events                      end            usd  at_least
+init asked result           -              0.5
+init asked                  -              3.0  yes
+init asked dear init more   {"type":"ass   4.0  yes
+init silent                 -              -
+-                           deep           3.0  yes
+none                        -              -
+""")
 def test_what_an_agent_that_died_with_ralph_costs(
-    tmp_path: Path, events: str | None, end: str, usd: float | None, at_least: bool
+    tmp_path: Path, events: str, end: str, usd: str, at_least: str
 ) -> None:
     transcript = tmp_path / "0001-T1.out"
-    if events is not None:
+    if events != "none":
         lines = [json.dumps(EVENTS[name]) for name in events.split()]
+        end = end.replace("deep", "[" * 50_000 + "\n\0\xff")
         transcript.write_text("\n".join([*lines, end]))
     agent = find_agent("claude", BUILTIN, "full")
     ended = cut_off(agent, transcript, 3.0, "it died")
     assert (ended.outcome, ended.reason) == ("interrupted", "it died")
-    assert (ended.usd, ended.at_least) == (usd, at_least)
+    assert ended.usd == (float(usd) if usd else None)
+    assert ended.at_least is bool(at_least)
 
 
 # ---------------------------------------------------------------- a night
@@ -234,18 +239,17 @@ def wrong(
     return found
 
 
-NIGHTS: list[Any] = [
-    (["kill", "deadline", "worker"], ["--max-usd", "1"], {}, 3),
-    (["deadline", "ctrl-c", "kill"], [], {"budget": {"usd": 1}}, 4),
-]
-
-
-@pytest.mark.parametrize(("ways", "words", "top", "code"), sample(NIGHTS, 2))
+@cases("""
+ways                  options      budget        code
+kill deadline worker  --max-usd 1  {}            3
+deadline ctrl-c kill  -            {"usd": 1}    4
+""", 2)  # fmt: skip
 def test_a_night_in_which_every_third_attempt_is_cut_off_is_booked_for_what_it_cost(
-    repo: Repo, ways: list[str], words: list[str], top: dict[str, Any], code: int
+    repo: Repo, ways: str, options: str, budget: str, code: str
 ) -> None:
-    found = night(repo, ways, *words, **top)
-    assert wrong(*found, wanted=code) == set(), found
+    budgeted = json.loads(budget)
+    found = night(repo, ways.split(), *options.split(), budget=budgeted)
+    assert wrong(*found, wanted=int(code)) == set(), found
     shown = json.loads(repo.ralph("status", "--json").stdout)
     assert shown["usd"] == pytest.approx(sum(one["usd"] for one in found[1]))
     assert shown["at_least"] is True

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from _ralph.checks import opening
-from _ralph.checks.faults import Fault
 from _ralph.checks.guard import Guard
 from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.loop.loop import Loop
@@ -276,18 +275,17 @@ def test_the_branch_is_the_one_named_else_that_of_the_run_before_else_its_own(
     assert loop_of(repo, branch=option or None).branch.name == wanted
 
 
-@pytest.mark.parametrize(
-    ("said", "is_to_be_mended"),
-    [
-        ({"holds": False}, True),
-        ({"holds": True}, False),
-        ({"holds": False, "starts_red": True}, False),
-        ({"holds": False, "fault": Fault("x", "x is missing")}, False),
-        ({"holds": False, "unloaded": ["No module named x: a.py does not run"]}, False),
-    ],
-)
+@cases("""
+known -> is_to_be_mended
+{"holds": false} -> yes
+{"holds": true}
+{"holds": false, "starts_red": true}
+{"holds": false, "fault": {"message": "x is missing"}}
+{"holds": false, "unloaded": ["No module named x: a.py does not run"]}
+""")
 def test_a_plan_is_to_mend_what_is_red_by_itself(
-    said: dict[str, Any], is_to_be_mended: bool
+    known: str, is_to_be_mended: str
 ) -> None:
     red = CheckResult("a", "make a", ok=False)
-    assert Guard(Check("a", "make a"), red, **said).is_to_be_mended is is_to_be_mended
+    guard = Guard(Check("a", "make a"), red, **json.loads(known))
+    assert guard.is_to_be_mended is bool(is_to_be_mended)

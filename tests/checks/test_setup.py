@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Repo
+from tests.conftest import Repo, cases
 from tests.scripts import LOOKS_OFTEN
 
 SOON = f"""{LOOKS_OFTEN}
@@ -31,23 +31,17 @@ def prompts(repo: Repo) -> list[str]:
     return [path.read_text() for path in sorted(repo.outside.glob("ran-*"))]
 
 
-RED = {
-    # the cause, and not the hints after it
-    "failed": (
-        f"cat << END; exit 3\nresolving\nERROR: no such package\n{HINTS}\nEND",
-        ": ERROR: no such package hint 0",
-    ),
-    # as pip does, which would install into the person's Python
-    "pip": (
-        "test -z \"$PIP_REQUIRE_VIRTUALENV\" || { echo 'ERROR: Could not find an activated virtualenv'; exit 3; }",
-        "python3 -m venv .venv && .venv/bin/pip install",
-    ),
-}
-
-
-@pytest.mark.parametrize("why", RED)
-def test_red_at_the_start_no_agent_is_paid(repo: Repo, why: str) -> None:
-    script, said = RED[why]
+# The cause, and not the hints after it; and as pip does, which would install into the
+# person's Python.
+@cases("""
+why -> script -> said
+failed -> printf 'resolving\\nERROR: no such package\\nHINTS'; exit 3 -> : ERROR: no such package hint 0
+pip -> test -z "$PIP_REQUIRE_VIRTUALENV" || { echo 'ERROR: Could not find an activated virtualenv'; exit 3; } -> python3 -m venv .venv && .venv/bin/pip install
+""")
+def test_red_at_the_start_no_agent_is_paid(
+    repo: Repo, why: str, script: str, said: str
+) -> None:
+    script = script.replace("HINTS", HINTS)
     plan(repo, str(repo.program("../setup", script)))
     code, summary, printed = repo.run(repo.agent(MAKES))
     assert (code, prompts(repo)) == (2, []), printed
@@ -82,18 +76,21 @@ def test_red_later_on_the_branch_s_own_files_it_is_waited_for(
     assert "it is tried again" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "code"), [(("--max-hours", "0.001"), 3), (("--max-wait", "0"), 75)]
-)
+@cases("""
+options            code
+--max-hours 0.001  3
+--max-wait 0       75
+""")
 def test_a_wait_for_setup_ends_with_the_run_and_counts_no_attempt(
-    repo: Repo, words: tuple[str, ...], code: int
+    repo: Repo, options: str, code: str
 ) -> None:
     repo.write("../away", "")
     plan(repo, IN_WORKSPACE.format(repo.outside))
-    done = repo.ralph("run", "--agent", repo.agent(MAKES), *words, first=SOON)
-    assert (done.returncode, prompts(repo)) == (code, []), done.stdout
+    done = repo.ralph("run", "--agent", repo.agent(MAKES), *options.split(), first=SOON)
+    assert (done.returncode, prompts(repo)) == (int(code), []), done.stdout
     assert "setup failed with exit 3" in done.stdout + done.stderr
-    assert [one["verdict"] for one in repo.records("verdict") if "attempt" in one] == []
+    for record in repo.records("verdict"):
+        assert "attempt" not in record
 
 
 def test_red_on_a_candidate_alone_is_a_red_check(repo: Repo) -> None:

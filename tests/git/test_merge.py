@@ -69,13 +69,13 @@ def test_a_merge_is_git_s_with_markers_or_with_the_tip_s_files(
     repo: Repo, tip: str, work: str, marked: str, kept: str, stands: str
 ) -> None:
     base = commit_of(repo, BASE)
-    ours, theirs = (commit_of(repo, edited(one), base) for one in (tip, work))
+    ours = commit_of(repo, edited(tip), base)
+    theirs = commit_of(repo, edited(work), base)
     found = merge(Git.at(repo.path), ours, theirs)
     assert ("".join(found.marked), "".join(found.kept)) == (marked, kept)
     wanted = edited(stands.replace("TIP", ours).replace("WORK", theirs))
-    there = listing(repo, found.tree)
-    assert {name: content for name, (_, content) in there.items()} == wanted
-    assert all(mode == mode_of(name, said) for name, (mode, said) in there.items())
+    there = {name: (mode_of(name, said), said) for name, said in wanted.items()}
+    assert listing(repo, found.tree) == there
     names = [*found.marked, *found.kept]
     assert still_marked(Git.at(repo.path), found.tree, names) == found.marked
 

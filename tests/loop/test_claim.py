@@ -125,18 +125,20 @@ def left_behind(
         ends(loop, "T1", verdict if last else Verdict.FAILED, **work)
 
 
-@pytest.mark.parametrize(
-    ("attempts", "verdict"),
-    [(1, Verdict.FAILED), (2, Verdict.FAILED), (3, Verdict.CONFLICT)],
-)
+@cases("""
+attempts  verdict
+1         failed
+2         failed
+3         conflict
+""")
 def test_an_attempt_goes_on_from_unfinished_work_but_the_last_one_starts_clean(
-    repo: Repo, opened: Opened, attempts: int, verdict: Verdict
+    repo: Repo, opened: Opened, attempts: str, verdict: str
 ) -> None:
     repo.plan(*TWO, agent="sh")
     loop, work = opened(), work_on(repo, head(repo))
-    left_behind(loop, work, attempts, verdict)
+    left_behind(loop, work, int(attempts), Verdict(verdict))
     begun = claimed(loop)
-    assert begun.clean is (attempts == 2)
+    assert begun.clean is (attempts == "2")
     if begun.clean:
         assert begun.left == ""
         assert "work.txt" in listing(repo, begun.earlier)
@@ -145,11 +147,9 @@ def test_an_attempt_goes_on_from_unfinished_work_but_the_last_one_starts_clean(
         assert begun.left == loop.git.tree(work)
 
 
-@pytest.mark.parametrize(
-    ("name", "marked"), [("other.txt", []), ("work.txt", ["work.txt"])]
-)
+@pytest.mark.parametrize("name", ["other.txt", "work.txt"])
 def test_unfinished_work_goes_on_from_the_new_tip_with_markers_where_that_conflicts(
-    repo: Repo, opened: Opened, name: str, marked: list[str]
+    repo: Repo, opened: Opened, name: str
 ) -> None:
     repo.plan(*TWO, agent="sh")
     loop, base = opened(), head(repo)
@@ -159,9 +159,10 @@ def test_unfinished_work_goes_on_from_the_new_tip_with_markers_where_that_confli
     begun = claimed(loop)
     assert not begun.clean
     assert {"work.txt", name} <= listing(repo, begun.left).keys()
-    assert begun.conflict.marked == marked
-    assert bool(begun.conflict.own) == bool(marked)
-    if marked:
+    if name == "other.txt":
+        assert not begun.conflict.marked and not begun.conflict.own
+    else:
+        assert begun.conflict.marked == ["work.txt"] and begun.conflict.own
         kept = listing(repo, begun.left)["work.txt"][1]
         for part in ("theirs\n", "work\n", "<<<<<<< "):
             assert part in kept

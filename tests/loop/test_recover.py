@@ -6,14 +6,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
-import pytest
-
 from _ralph.loop.claim import id_of_task
 from _ralph.loop.loop import Loop
 from _ralph.loop.recover import recover
 from _ralph.loop.work import first_snapshot, run_agent
 from _ralph.model import Outcome
-from tests.conftest import Repo
+from tests.conftest import Repo, cases
 from tests.git.support import head, listing
 from tests.git.test_branch import work_on
 from tests.loop.test_claim import begins, claimed
@@ -56,20 +54,21 @@ def test_an_attempt_whose_agent_had_started_goes_on_with_one_verdict(
     assert [*opened().history.open_starts] == [1]
 
 
-@pytest.mark.parametrize(
-    ("number", "jobs", "mine"),
-    [(1, 2, ["T1", "T3"]), (2, 2, ["T2"])],
-)
+@cases("""
+number  mine
+1       T1 T3
+2       T2
+""")
 def test_each_loop_takes_up_its_own_and_the_first_those_of_numbers_that_no_longer_run(
-    repo: Repo, opened: Opened, number: int, jobs: int, mine: list[str]
+    repo: Repo, opened: Opened, number: str, mine: str
 ) -> None:
     repo.plan(*[{"checks": ["true"]}] * 3)
-    loop = opened(number, limits={"jobs": jobs})
+    loop = opened(int(number), limits={"jobs": 2})
     own = ids(loop)
     for worker, (name, attempt) in enumerate(own.items(), 1):
         begins(loop, name, worker, id=attempt, base=head(repo))
     recover(loop)
-    assert repo.verdicts() == [f"{name} interrupted" for name in mine]
+    assert repo.verdicts() == [f"{name} interrupted" for name in mine.split()]
 
 
 # ---------------------------------------------------------------- whole nights
@@ -94,16 +93,14 @@ def dies_once_after(repo: Repo, module: str, name: str) -> str:
     return DIES.format(module=module, name=name, once=once)
 
 
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        ("work", "first_snapshot"),
-        ("work", "run_agent"),
-        ("examine", "examine"),
-        ("landing", "advance"),
-        ("landing", "mark_passed"),
-    ],
-)
+@cases("""
+module   name
+work     first_snapshot
+work     run_agent
+examine  examine
+landing  advance
+landing  mark_passed
+""")
 def test_a_loop_that_dies_anywhere_goes_on_and_nothing_is_lost_or_done_twice(
     repo: Repo, module: str, name: str
 ) -> None:
