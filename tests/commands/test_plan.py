@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from tests.commands.test_doctor import everything_at_home
 from tests.conftest import ROOT, Repo, cases, sample
+from tests.oracle import home_of
 from tests.scripts import ROW, cost
 
 TASKS: list[dict[str, Any]] = json.loads("""[
@@ -39,10 +38,19 @@ def says(*answers: object, then: str = "") -> str:
 
 
 def plan(
-    repo: Repo, script: str, *words: str, brief: str = "A program that greets."
-) -> subprocess.CompletedProcess[str]:
+    repo: Repo, script: str, *words: str, brief: str = "It greets.", exit: int = 0
+) -> str:
+    """What `ralph plan` of a brief prints with this planner, and ends with `exit`."""
     repo.write("../brief.md", brief)
-    return repo.ralph("plan", "../brief.md", "--planner", planner(repo, script), *words)
+    return planned(repo, "../brief.md", "--planner", planner(repo, script), *words, exit=exit)  # fmt: skip
+
+
+def planned(repo: Repo, *words: str, exit: int = 0) -> str:
+    done = repo.ralph("plan", *words)
+    printed = done.stdout + done.stderr
+    assert done.returncode == exit, printed
+    assert "Traceback" not in printed
+    return printed
 
 
 def planner(repo: Repo, script: str) -> str:
@@ -69,31 +77,23 @@ def change(repo: Repo, **top: Any) -> None:
 
 
 def test_a_brief_becomes_a_plan_that_can_be_run(repo: Repo) -> None:
-    done = plan(repo, says(GOOD))
-    assert done.returncode == 0, done.stderr + done.stdout
+    said = plan(repo, says(GOOD), brief="A program that greets.")
     assert whole(repo)["userStories"] == [{**task, "passes": False} for task in TASKS]
     asked = repo.read("../asked")
     assert "A program that greets." in asked
     assert "prd.json has no checks yet" in asked
-    for words in (
-        "US-002  by name",
-        "after US-001",
-        "proved by test -f name",
-        "ralph run",
-    ):
-        assert words in done.stdout
+    for words in ("by name", "after US-001", "proved by test -f name", "ralph run"):
+        assert words in said
     code, summary, printed = repo.run(repo.agent(f"P({NAMES}[task]).touch()"))
     assert (code, summary["passed"]) == (0, 2), printed
 
 
 def test_open_questions_end_with_4_and_stand_in_the_plan(repo: Repo) -> None:
-    done = plan(repo, says(ASKS))
-    assert done.returncode == 4, done.stderr
-    assert "1. In which language?\n   proposed, and planned so: English" in done.stdout
+    said = plan(repo, says(ASKS), exit=4)
+    assert "1. In which language?\n   proposed, and planned so: English" in said
     assert whole(repo)["openQuestions"] == ASKS["questions"]
     # it waits for answers: no --force is needed
-    answered = plan(repo, says(GOOD), brief="It greets in Frisian.")
-    assert answered.returncode == 0
+    plan(repo, says(GOOD), brief="It greets in Frisian.")
     assert "openQuestions" not in whole(repo)
 
 
@@ -108,8 +108,7 @@ def test_what_a_person_had_said_at_the_top_of_the_plan_stays(repo: Repo) -> None
     change(repo, **own)
     answer = task(passes=True, agent="evil", blocked="no")
     answer |= json.loads(EVIL)
-    done = plan(repo, says(answer))
-    assert done.returncode == 0, done.stderr
+    plan(repo, says(answer))
     made = whole(repo)
     assert own.items() <= made.items()
     assert made.keys().isdisjoint({"setup", "agent"})
@@ -141,8 +140,7 @@ def test_an_answer_that_cannot_be_used_is_told_the_planner_once(
     first = json.loads(answer)
     if isinstance(first, dict) and "userStories" not in first:
         first = task(**first)
-    done = plan(repo, says(first, GOOD))
-    assert done.returncode == 0, done.stderr
+    plan(repo, says(first, GOOD))
     asked = repo.read("../asked")
     assert "What was wrong with your last answer" in asked
     assert wrong in asked
@@ -152,10 +150,9 @@ def test_an_answer_that_cannot_be_used_is_told_the_planner_once(
 def test_two_answers_that_cannot_be_used_leave_everything_as_it_was(repo: Repo) -> None:
     repo.ralph("init")
     before = repo.read("prd.json")
-    done = plan(repo, says("no"))
-    assert done.returncode == 1
-    assert "twice" in done.stderr
-    assert "plan-again.out" in done.stderr
+    said = plan(repo, says("no"), exit=1)
+    assert "twice" in said
+    assert "plan-again.out" in said
     assert repo.read("prd.json") == before
     assert not (repo.path / "progress.txt").exists()
     assert repo.read(".ralph/log/plan-again.out").strip() == "no"
@@ -177,35 +174,31 @@ def test_the_planner_works_in_a_place_of_its_own(repo: Repo) -> None:
     repo.write("a.txt", "staged\n")
     repo.git("add", "a.txt")
     repo.write("a.txt", "staged, and edited\n")
-    before = everything_at_home(repo)
+    before = home_of(repo)
     look = "assert P('a.txt').read_text() == 'a\\n' and P('b.txt').exists() and P.cwd() != REAL\n"
-    done = plan(repo, says(GOOD, then=look + VANDAL))
-    assert done.returncode == 0, done.stderr + done.stdout
-    after = everything_at_home(repo)
-    assert after.pop("prd.json") != before.pop("prd.json")
-    assert b"forged" not in after.pop("progress.txt", b"")
-    assert after == before
+    plan(repo, says(GOOD, then=look + VANDAL))
+    assert home_of(repo) == before
+    assert len(whole(repo)["userStories"]) == 2
+    assert "forged" not in repo.read("progress.txt")
 
 
 def test_a_plan_with_open_tasks_is_replaced_only_with_force(repo: Repo) -> None:
     repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]})
-    refused = plan(repo, says(GOOD))
-    assert refused.returncode == 2 and "--force" in refused.stderr
-    assert "prd.json has 2 open tasks; `ralph add` adds to them" in refused.stderr
+    said = plan(repo, says(GOOD), exit=2)
+    assert "--force" in said
+    assert "prd.json has 2 open tasks; `ralph add` adds to them" in said
     assert repo.run(repo.agent("P(task).touch()"), "--once")[0] == 0
     worked = repo.read("prd.json")
-    assert "has 1 open task;" in plan(repo, says(GOOD)).stderr
+    assert "has 1 open task;" in plan(repo, says(GOOD), exit=2)
     assert repo.read("prd.json") == worked
     assert not (repo.outside / "asked").exists()
-    done = plan(repo, says(GOOD), "--force")
-    assert done.returncode == 0, done.stderr
-    assert kept(done) == worked
+    assert kept(plan(repo, says(GOOD), "--force")) == worked
     assert "- T1: task 1" in repo.read("../asked")
 
 
-def kept(done: subprocess.CompletedProcess[str]) -> str:
+def kept(said: str) -> str:
     """The plan that was replaced."""
-    return Path(done.stdout.split("is kept at ")[1].splitlines()[0]).read_text()
+    return Path(said.split("is kept at ")[1].splitlines()[0]).read_text()
 
 
 def test_the_next_feature_begins_once_everything_passed_and_landed(repo: Repo) -> None:
@@ -213,13 +206,11 @@ def test_the_next_feature_begins_once_everything_passed_and_landed(repo: Repo) -
     repo.plan({"id": "US-001", "checks": ["test -f US-001"]}, limits={"attempts": 5})
     repo.commit("plan")
     assert repo.run(repo.agent("P(task).touch()"))[0] == 0
-    refused = plan(repo, says(GOOD))
-    assert refused.returncode == 2, refused.stdout
-    assert "HEAD lacks the work on ralph/p; `ralph land` merges it" in refused.stderr
+    said = plan(repo, says(GOOD), exit=2)
+    assert "HEAD lacks the work on ralph/p; `ralph land` merges it" in said
     for number in (2, 3):
         assert repo.ralph("land").returncode == 0
-        done = plan(repo, says(GOOD))
-        assert done.returncode == 0, done.stderr
+        plan(repo, says(GOOD))
         made = whole(repo)
         assert made["branchName"] == f"ralph/p-{number}"
         assert made["limits"]["attempts"] == 5
@@ -235,9 +226,8 @@ def test_what_a_person_saves_while_the_planner_is_at_work_is_kept(repo: Repo) ->
     mine["limits"] = {"iterations": 7}
     mine["userStories"].append({"title": "my own"})
     saved = json.dumps(mine)
-    done = plan(repo, says(GOOD, then=f"(REAL / 'prd.json').write_text({saved!r})"))
-    assert done.returncode == 0, done.stderr
-    assert kept(done) == saved
+    then = f"(REAL / 'prd.json').write_text({saved!r})"
+    assert kept(plan(repo, says(GOOD, then=then))) == saved
     made = whole(repo)
     assert [task["id"] for task in made["userStories"]] == ["US-001", "US-002"]
     assert made["limits"] == {"iterations": 7}
@@ -249,37 +239,33 @@ def test_what_planning_cost_counts_for_the_plan_and_its_budget(repo: Repo) -> No
     repo.ralph("init")
     change(repo, agents={"speaker": ROW}, planner="speaker")
     repo.write("../brief.md", "greet")
-    done = repo.ralph("plan", "../brief.md")
-    assert done.returncode == 0, done.stderr
-    assert "2 tasks planned" in done.stdout
-    assert "$0.25" in done.stdout
+    said = planned(repo, "../brief.md")
+    assert "2 tasks planned" in said
+    assert "$0.25" in said
     (record,) = repo.records("add")
     assert record["usd"] == 0.25
     assert "- planner: speaker" in repo.read("progress.txt")
     change(repo, budget={"usd": 0.2})
-    done = repo.ralph("plan", "../brief.md", "--force")
-    assert done.returncode == 4
-    assert "budget in dollars is spent" in done.stderr
+    said = planned(repo, "../brief.md", "--force", exit=4)
+    assert "budget in dollars is spent" in said
     assert json.loads(repo.ralph("status", "--json").stdout)["usd"] == 0.25
 
 
 @cases("""
-    words                 code  said
+    words                 exit  said
     --prd ../prd.json     2     not in a git repository; cd to your project, or start one: git init
     --planner not-here    5     not on PATH
 """)
 def test_what_is_refused_in_one_message(
-    repo: Repo, words: str, code: str, said: str
+    repo: Repo, words: str, exit: str, said: str
 ) -> None:
-    done = repo.ralph("plan", "a.txt", *words.split())
-    assert done.returncode == int(code), done.stderr
-    assert said in done.stderr
+    assert said in planned(repo, "a.txt", *words.split(), exit=int(exit))
 
 
 def test_a_planner_that_is_stopped_leaves_home_as_it_was(repo: Repo) -> None:
     repo.ralph("init")
     repo.commit("plan")
-    before = everything_at_home(repo)
+    before = home_of(repo), repo.read("prd.json")
     leaves = "subprocess.Popen(['sleep', '60'], start_new_session=True)"
     slow = planner(repo, f"{leaves}\n{VANDAL}\n(OUT / 'on').touch(); time.sleep(60)")
     repo.write("../brief.md", "greet")
@@ -290,8 +276,8 @@ def test_a_planner_that_is_stopped_leaves_home_as_it_was(repo: Repo) -> None:
     process.communicate(timeout=30)
     assert process.returncode == 143
     assert repo.gone_within(5)
-    assert everything_at_home(repo) == before
-    assert plan(repo, says(GOOD)).returncode == 0
+    assert (home_of(repo), repo.read("prd.json")) == before
+    plan(repo, says(GOOD))
 
 
 def test_the_example_of_init_is_never_worked(repo: Repo) -> None:
@@ -319,10 +305,9 @@ def test_a_check_that_is_green_before_the_work_is_told_the_planner_once(
 ) -> None:
     """Then it is said, and the plan is there all the same."""
     own = json.loads(checks)
-    done = plan(repo, says(task(checks=own)))
-    assert done.returncode == 0, done.stderr
+    said = plan(repo, says(task(checks=own)))
     assert repo.read("../turns") == ("xx" if told else "x")
-    for words in (done.stdout, repo.read("../asked")):
+    for words in (said, repo.read("../asked")):
         assert (PROVES_NOTHING in words) == bool(told)
     assert whole(repo)["userStories"][0]["checks"] == own
 
@@ -335,17 +320,17 @@ def test_a_check_that_the_plan_is_to_mend_is_marked(repo: Repo) -> None:
     """Not one that is red for a reason of the place."""
     checks = ["test -f fixed", ["test", "-f", "b"], "no-such-tool", "true"]
     repo.plan({"passes": True}, checks=checks)
-    assert plan(repo, says(GOOD), "--force").returncode == 0
+    plan(repo, says(GOOD), "--force")
     assert whole(repo)["checks"] == json.loads(MENDED)
 
 
 def test_a_red_setup_is_told_the_planner(repo: Repo) -> None:
     repo.ralph("init")
     setup = {"setup": "echo no such package; exit 3"}
-    done = plan(repo, says(task(checks=["test -f a.txt"]) | setup))
-    assert (done.returncode, repo.read("../turns")) == (0, "xx"), done.stderr
-    assert "no such package" in done.stdout
-    assert "so no check was tried" in done.stdout
+    said = plan(repo, says(task(checks=["test -f a.txt"]) | setup))
+    assert repo.read("../turns") == "xx"
+    assert "no such package" in said
+    assert "so no check was tried" in said
 
 
 # ---------------------------------------------------------------- the brief
@@ -362,11 +347,10 @@ def test_a_bad_brief_is_one_sentence_and_nothing_is_written(
     repo: Repo, prepare: str, said: str
 ) -> None:
     repo.sh(prepare)
-    done = repo.ralph("plan", "tasks.md", "--planner", "false")
-    assert done.returncode == 2 and said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    printed = planned(repo, "tasks.md", "--planner", "false", exit=2)
+    assert said in printed
+    assert printed.count("\n") == 1
     assert not (repo.path / "prd.json").exists()
-    assert not done.stdout
 
 
 # The commands of docs/plan.md, and what they read.
