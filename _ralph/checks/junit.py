@@ -21,7 +21,11 @@ _MESSAGE = 2_000
 _MESSAGES = 500
 """Characters of what one failure says, and failures of which it is kept."""
 _CONTROL = bytes({*range(1, 32)} - {*b"\t\n\r"})
-"""No XML, but some runners write what a test printed as it is: escapes of colours."""
+_REFERENCE = re.compile(
+    rb"&#(0*([0-8]|1[124-9]|2\d|3[01])|x0*([0-8bcef]|1[\da-f]));", re.IGNORECASE
+)
+"""No XML, but some runners write what a test said as it is, escapes of colours too; and
+mocha as numbers."""
 _FAILURES = {"failure", "error"}
 _SKIPS = {"skipped", "disabled", "notrun"}
 _PASSED, _SKIPPED, _FAILED = range(3)
@@ -45,13 +49,16 @@ class _Bounded:
     file: IO[bytes] | None = None
 
     def read(self, size: int = files.PIECE, /) -> bytes:
-        piece = self.file.read(size) if self.file else b""
+        assert self.file
+        piece = self.file.read(size)
+        while b"&" in piece[-9:] and (rest := self.file.read(9)):
+            piece += rest  # a reference ends in the piece that it begins in
         self.left -= len(piece)
         if self.left < 0:
             raise _Unread(f"are over {_BYTES >> 20} MB")
         if time.monotonic() > self.ends:
             raise _Unread(f"take over {_SECONDS:.0f} seconds to read")
-        return piece.translate(None, _CONTROL)
+        return _REFERENCE.sub(b"", piece.translate(None, _CONTROL))
 
 
 def read(path: Path, root: Path) -> SingleTests:

@@ -124,7 +124,8 @@ def write(path: Path, body: str) -> Path:
     for short, name in (("T", "t"), ("U", "u")):
         body = body.replace(f"<{short}>", f'<testcase classname="c" name="{name}">')
         body = body.replace(f"</{short}>", "</testcase>")
-    path.write_text(body.replace("ROOT", str(path.parent)).replace("ESC", "\x1b"))
+    body = body.replace("REFERENCES", "&#x1B;" * 9000).replace("ESC", "\x1b")
+    path.write_text(body.replace("ROOT", str(path.parent)))
     return path
 
 
@@ -190,6 +191,7 @@ body -> wanted
 <testsuites xmlns="urn:j"><T><failure/></T></testsuites>              -> failed c > t
 <?pi x?><!-- x --><testsuites><T></T></testsuites>                    -> passed c > t
 <T><system-out>ESC[31mred</system-out></T>                            -> passed c > t
+<T><failure>REFERENCES &#27;red &#x9;</failure></T>                   -> failed c > t
 <testsuites/>                                                         -> its results name no test
 <TestRun/>                                                            -> its results name no test
 {DTD}<testsuites>&a;</testsuites>                                     -> its results are no JUnit XML: DTDForbidden(name='r', system_id=None, public_id=None)

@@ -43,6 +43,8 @@ junit: _joined(self._file(case), owner => _joined(owner
 junit: .replace(f"{top}/", "") => 
 junit: rpartition("}") => rpartition("|")
 junit: piece.translate(None, _CONTROL) => piece
+junit: _REFERENCE.sub(b"", piece => bytes(piece
+junit: b"&" in piece[-9:] => b"&" in piece[:0]
 junit:  and not case.get("file") => 
 junit: case.get("classname") == "" => not case.get("classname")
 junit: _FILE.fullmatch(title) => _FILE.search(title)
