@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 import ralph
-from tests.conftest import ROOT, Repo
+from tests.conftest import ROOT, Repo, captured, cases
 from tests.test_examples import block, needs, shell
 
 EXAMPLES = ROOT / "examples"
@@ -70,16 +70,16 @@ def container() -> dict[str, Any]:
     return dict(found)
 
 
-def test_every_script_is_good_for_every_shell() -> None:
+def test_every_script_is_good_for_every_shell(repo: Repo) -> None:
     scripts = {name.name: name.read_text() for name in EXAMPLES.glob("*.sh")}
-    scripts |= {name: f"#!/bin/bash\n{script}" for name, script in steps().items()}
+    for name, script in steps().items():
+        scripts[name] = f"#!/bin/bash\n{script}"
     scripts["pod"] = f"#!/bin/sh\n{container()['args'][0]}"
+    shellcheck = Path(sys.executable).with_name("shellcheck")
     for name, script in scripts.items():
+        path = repo.write(f"{name}.sh", script)
         # In the workflow, words are split where refs are listed.
-        words = [str(Path(sys.executable).with_name("shellcheck")), "-eSC2046", "-"]
-        for check in (["sh", "-n"], words):
-            done = subprocess.run(check, input=script, capture_output=True, text=True)
-            assert done.returncode == 0, (name, done.stdout + done.stderr)
+        repo.sh(f"sh -n '{path}'; {shellcheck} -eSC2046 '{path}'")
 
 
 # ---------------------------------------------------------------- cron, launchd, systemd
@@ -93,7 +93,8 @@ def as_started(name: str, home: str) -> tuple[list[str], str, str]:
         lines = [line for line in content.splitlines() if not re.match("#|$", line)]
         path, job = lines
         found = re.fullmatch(r"30 22 \* \* 1-5 ([^%]*)", job)
-        assert found and path.startswith("PATH=")
+        assert found
+        assert path.startswith("PATH=")
         return ["/bin/sh", "-c", found[1]], home, path.removeprefix("PATH=")
     if name == "launchd.plist":
         made = plistlib.loads(content.encode())
@@ -115,10 +116,9 @@ def test_what_starts_every_night_does_the_work(repo: Repo, name: str) -> None:
     words, folder, path = as_started(name, str(repo.outside))
     env = {"HOME": str(repo.outside), "PATH": f"{tool.parent}:{os.environ['PATH']}"}
     assert path.endswith("/usr/local/bin:/usr/bin:/bin")
-    done = subprocess.run(
-        words, cwd=folder, env=env, timeout=60, capture_output=True, text=True
-    )
-    assert done.returncode == 0 and repo.passed() == ["T1"], done.stderr
+    done = captured(words, Path(folder), env)
+    assert done.returncode == 0, done.stderr
+    assert repo.passed() == ["T1"]
     printed = done.stdout
     if name != "ralph.service":
         printed = (repo.outside / "ralph-shop.log").read_text()
@@ -126,15 +126,11 @@ def test_what_starts_every_night_does_the_work(repo: Repo, name: str) -> None:
 
 
 @needs("systemd-analyze")
-def test_systemd_takes_the_units(tmp_path: Path) -> None:
-    units = []
+def test_systemd_takes_the_units(repo: Repo) -> None:
     for name in ("ralph.service", "ralph.timer"):
-        units.append(tmp_path / name)
-        units[-1].write_text(example(name))
-    env = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(tmp_path)}
-    words = ["systemd-analyze", "verify", "--user", *map(str, units)]
-    done = subprocess.run(words, env=env, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+        repo.write(name, example(name))
+    verify = "systemd-analyze verify --user $PWD/ralph.service $PWD/ralph.timer"
+    assert repo.sh(verify, XDG_RUNTIME_DIR=str(repo.outside)) == ""
 
 
 # ---------------------------------------------------------------- Kubernetes, Docker
@@ -165,9 +161,8 @@ def test_a_pod_clones_and_pushes_and_the_next_one_goes_on(repo: Repo) -> None:
     volume = repo.outside / "volume"
     volume.mkdir()
     (script,) = container()["args"]
-    for code in (3, 0):
-        done = shell(repo, f"cd {volume}; {script}", REPOSITORY=str(origin))
-        assert done.returncode == code, done.stderr
+    for exit in (3, 0):
+        shell(repo, f"cd {volume}; {script}", exit=exit, REPOSITORY=str(origin))
     pushed = repo.git("-C", str(origin), "log", "--format=%s", "main..ralph/p")
     assert pushed == "T2: task 2\nT1: task 1\n"
 
@@ -194,23 +189,18 @@ def test_the_workflow_is_what_its_schema_says() -> None:
     subprocess.run([sys.executable, *words.split(), file], check=True, timeout=60)
 
 
-def runner(repo: Repo, origin: Path) -> list[int]:
-    """The steps of the workflow, by a runner that begins with a clone; their exit
-    statuses."""
+def runner(repo: Repo, origin: Path, exit: int) -> None:
+    """The steps of the workflow, by a runner that begins with a clone; the run ends
+    with `exit`."""
     home = repo.outside / "runner"
     shutil.rmtree(home, ignore_errors=True)
     repo.git("clone", "-q", str(origin), str(home))
-    env = {
-        "BRANCH": "ralph/night",
-        "GITHUB_STEP_SUMMARY": str(repo.outside / "summary"),
-    }
-    codes = []
-    for name in ("go on", "run", "keep"):
+    summary = str(repo.outside / "summary")
+    for name, code in (("go on", 0), ("run", exit), ("keep", 0)):
         script = f"cd {home} && exec bash -e -c {shlex.quote(steps()[name])}"
-        done = shell(repo, script, **env)
-        assert done.returncode == 0 or name == "run", done.stderr
-        codes.append(done.returncode)
-    return codes
+        shell(
+            repo, script, exit=code, BRANCH="ralph/night", GITHUB_STEP_SUMMARY=summary
+        )
 
 
 def test_the_next_runner_goes_on_from_what_the_last_one_pushed(repo: Repo) -> None:
@@ -227,8 +217,8 @@ def test_the_next_runner_goes_on_from_what_the_last_one_pushed(repo: Repo) -> No
     def pushed(*words: str) -> str:
         return repo.git("-C", str(origin), *words)
 
-    assert runner(repo, origin) == [0, 0, 0], "a limit is no failure: T2 is left"
-    assert runner(repo, origin) == [0, 4, 0], "T2 needs a person"
+    runner(repo, origin, 0)  # a limit is no failure: T2 is left
+    runner(repo, origin, 4)  # T2 needs a person
     assert "1 of 2" in repo.read("../summary").replace("**", "")
     assert pushed("log", "--format=%s", "main..ralph/night") == "T1: t\n"
     parked = pushed("for-each-ref", "--format=%(refname)", "refs/ralph/parked")
@@ -239,35 +229,29 @@ def test_the_next_runner_goes_on_from_what_the_last_one_pushed(repo: Repo) -> No
     repo.git("clone", "-q", str(origin), "../clone")
     for words in ("git archive", "ralph retry T2"):
         script = block("many.md", words).replace("ralph/shop", "ralph/night")
-        done = shell(repo, f"cd ../clone; {script}")
-        assert done.returncode == 0, done.stderr
-    assert runner(repo, origin) == [0, 0, 0], "its question is answered"
+        shell(repo, f"cd ../clone; {script}")
+    runner(repo, origin, 0)  # its question is answered
     assert pushed("log", "--format=%s", "main..ralph/night") == "T2: t\nT1: t\n"
 
 
 # ---------------------------------------------------------------- Slurm; tests/test_slurm.py has a real one
 
 
-@pytest.mark.parametrize(
-    ("code", "state", "calls"),
-    [
-        (0, "RUNNING", ""),
-        (3, "CANCELLED", ""),
-        (4, "RUNNING", ""),
-        (75, "RUNNING", "requeue 5_1\n"),
-        (143, "RUNNING", "requeue 5_1\n"),
-    ],
-)  # fmt: skip
+@cases("""
+    code  state      calls
+    0     RUNNING    -
+    3     CANCELLED  -
+    4     RUNNING    -
+    75    RUNNING    requeue 5_1\\n
+    143   RUNNING    requeue 5_1\\n
+""")
 def test_slurm_is_asked_to_start_again_what_goes_on(
-    repo: Repo, code: int, state: str, calls: str
+    repo: Repo, code: str, state: str, calls: str
 ) -> None:
     called = repo.write("../called", "")
-    for name, script in {
-        "scontrol": f"echo $* >> {called}",
-        "squeue": f"echo {state}",
-        "ralph": f"test $3 = plans/search/prd.json && exit {code}",
-    }.items():
-        repo.tool(name, script)
-    env = {**repo.env, "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "1"}
-    done = subprocess.run(["sh", str(EXAMPLES / "slurm.sh")], env=env, cwd=repo.path)
-    assert done.returncode == code and called.read_text() == calls
+    repo.tool("scontrol", f"echo $* >> {called}")
+    repo.tool("squeue", f"echo {state}")
+    repo.tool("ralph", f"test $3 = plans/search/prd.json && exit {code}")
+    script = f"SLURM_ARRAY_JOB_ID=5 SLURM_ARRAY_TASK_ID=1 sh {EXAMPLES}/slurm.sh"
+    assert repo.sh(f"{script} || echo $?") == ("" if code == "0" else f"{code}\n")
+    assert called.read_text() == calls

@@ -6,7 +6,6 @@ import http.server
 import json
 import re
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -37,17 +36,17 @@ def shown(pattern: str, document: str, words: str) -> str:
     return str(found)
 
 
-def shell(
-    repo: Repo, script: str, agent: str = "", **env: str
-) -> subprocess.CompletedProcess[str]:
-    """`script` as a person would run it, with `ralph` on the PATH; each run has the
-    `agent`, if one is given."""
+def shell(repo: Repo, script: str, agent: str = "", exit: int = 0, **env: str) -> str:
+    """What `script` prints, as a person would run it, with `ralph` on the PATH; each
+    run has the `agent`, if one is given. It ends with `exit`."""
     options = f"--no-awake --agent '{agent}'" if agent else "--no-awake"
     run = f'[ "$1" != run ] || {{ shift; set -- run {options} "$@"; }}'
     repo.program("../bin/ralph", f'{run}\nexec {sys.executable} -m ralph "$@"')
     path = f"{repo.outside}/bin:{repo.env['PATH']}"
     given = {**repo.env, "PATH": path, **env}
-    return captured(["/bin/sh", "-c", script], repo.path, given)
+    done = captured(["/bin/sh", "-c", f"exec 2>&1; {script}"], repo.path, given)
+    assert done.returncode == exit, done.stdout
+    return done.stdout
 
 
 def needs(*tools: str) -> pytest.MarkDecorator:
@@ -65,9 +64,8 @@ def test_a_check_that_starts_and_stops_its_own_server(repo: Repo) -> None:
     repo.write("public/index.html", "<h1>Shop</h1>\n")
     repo.plan({"checks": ["sh checks/page.sh"]}, protect=["checks/**"])
     repo.commit("plan")
-    red = shell(repo, "sh checks/page.sh")
-    assert red.returncode == 1
-    assert red.stdout.startswith("no price on the page:")
+    red = shell(repo, "sh checks/page.sh", exit=1)
+    assert red.startswith("no price on the page:")
     page = "<h1>Shop</h1> Price: 19.90"
     agent = repo.agent(f"P('public/index.html').write_text('{page}')")
     assert repo.run(agent)[0] == 0
@@ -118,12 +116,12 @@ def test_the_refs_that_keep_work_and_the_way_back(repo: Repo) -> None:
     assert repo.run(agent)[0] == 4
     newest = refs()[parked]
 
-    assert newest in shell(repo, line("concepts.md", "for-each-ref")).stdout
+    assert newest in shell(repo, line("concepts.md", "for-each-ref"))
     repo.git("switch", "-q", "-c", "look")
     pick = re.sub(r"refs/\S+", newest, line("concepts.md", "git cherry-pick"))
-    assert shell(repo, pick).returncode == 0
+    shell(repo, pick)
     assert (repo.path / "half").exists()
-    assert shell(repo, line("concepts.md", "ralph retry")).returncode == 0
+    shell(repo, line("concepts.md", "ralph retry"))
     assert repo.run(agent)[0] == 0
 
 
@@ -168,9 +166,7 @@ ENDED = "stopped: every task passes, and all checks are green | 1 of 1 passed"
 def run_with(repo: Repo, command: str) -> None:
     """A run of one task that passes, with a `--notify` of the docs."""
     repo.plan({"checks": ["test -f T1.txt"]}, project=PROJECT)
-    done = shell(repo, command, agent=repo.agent(WORK))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "! --notify" not in done.stdout
+    assert "! --notify" not in shell(repo, command, repo.agent(WORK))
     assert not (repo.path / "x").exists()
 
 
@@ -208,7 +204,7 @@ def test_a_mail_is_sent(repo: Repo) -> None:
     repo.commit("plan")
     repo.tool("mail", f'(echo "$*"; cat) >> {repo.outside / "sent"}')
     agent = repo.agent("said('question', 'Which format?')\nP('x').touch()")
-    assert shell(repo, "ralph run --notify 'sh told.sh'", agent=agent).returncode == 4
+    shell(repo, "ralph run --notify 'sh told.sh'", agent, exit=4)
     sent = repo.read("../sent")
     assert "-s p: T1 blocked: 1 failed attempt" in sent
     assert "-s p: stopped: 1 left, and a person is needed: " in sent
@@ -222,7 +218,7 @@ def test_the_first_block_ends_the_run(repo: Repo) -> None:
     other = {"checks": ["test -f T2.txt"]}
     repo.plan({"checks": ["false"]}, other, limits={"attempts": 1})
     command = line("night.md", "= blocked ]")
-    assert shell(repo, command, agent=repo.agent(WORK)).returncode == 3
+    shell(repo, command, repo.agent(WORK), exit=3)
     assert repo.verdicts() == ["T1 failed"]
 
 
@@ -232,21 +228,18 @@ def test_the_first_block_ends_the_run(repo: Repo) -> None:
 def test_an_evening_with_three_plans_and_a_morning_with_one_command(repo: Repo) -> None:
     """The third is green alone, and red beside the other two: it stays out, and so do
     its places."""
-    names = ("prices", "search", "stock")
-    for name in names:
+    for name in ("prices", "search", "stock"):
         task = {"id": name, "title": "t", "checks": [f"test -f {name}.txt"]}
         plan: dict[str, Any] = {"project": name, "userStories": [task]}
         if name == "stock":
             plan["checks"] = ["test ! -e prices.txt || test ! -e stock.txt"]
         repo.write(f"plans/{name}/prd.json", json.dumps(plan))
     repo.commit("plans")
-    done = shell(repo, block("many.md", "wait\n"), agent=repo.agent(WORK))
-    assert done.returncode == 0, done.stderr
-    ended = [json.loads(repo.read(f"../{name}.json"))["exit"] for name in names]
-    assert ended == [0, 0, 0]
-    done = shell(repo, block("many.md", "ralph clean"))
-    assert "ralph/stock did not land on main: " in done.stderr
-    assert done.stdout.count("removed ") == 3
+    shell(repo, block("many.md", "wait\n"), repo.agent(WORK))
+    assert repo.sh("grep -h '\"exit\": 0' ../*.json | wc -l").strip() == "3"
+    said = shell(repo, block("many.md", "ralph clean"))
+    assert "ralph/stock did not land on main: " in said
+    assert said.count("removed ") == 3
     assert repo.sh("ls *.txt").split() == ["a.txt", "prices.txt", "search.txt"]
     subjects = repo.git("log", "--first-parent", "--format=%s").splitlines()
     assert subjects == ["Merge branch 'ralph/search'", "prices: t", "plans", "start"]

@@ -19,7 +19,7 @@ WORKS = "P(f'{task}.txt').touch()"
 
 def doctor(repo: Repo, *words: str, first: str = "", **env: str) -> str:
     """What it prints; it ends with 2 if there is an error, else with 0."""
-    done = repo.ralph("doctor", "-v", *words, first=first, **env)
+    done = repo.ralph("doctor", "-v", *words, timeout=60, first=first, **env)
     assert "Traceback" not in done.stderr
     assert done.returncode == (2 if errors(done.stdout) else 0), done.stderr
     return done.stdout
