@@ -29,11 +29,26 @@ AT = int(os.environ.get("CRASH_AT", "0"))
 HOW = os.environ.get("CRASH_HOW", "before")
 WHO = os.environ.get("CRASH_WHO", "both")
 SUPERVISOR = os.getpid()
-_READS = {
-    "rev-parse", "config", "ls-files", "check-ignore", "cat-file", "for-each-ref", "ls-tree", "status",
-    "merge-base", "diff-tree", "rev-list", "log", "symbolic-ref", "worktree", "--version", "var",
-    "check-ref-format", "merge-tree",
-}  # fmt: skip
+_READS = [
+    "rev-parse",
+    "config",
+    "ls-files",
+    "check-ignore",
+    "cat-file",
+    "for-each-ref",
+    "ls-tree",
+    "status",
+    "merge-base",
+    "diff-tree",
+    "rev-list",
+    "log",
+    "symbolic-ref",
+    "worktree",
+    "--version",
+    "var",
+    "check-ref-format",
+    "merge-tree",
+]
 _write, _open = os.write, os.open
 _inside = 0  # a call that is made of others counts as one
 
@@ -46,10 +61,8 @@ def _next(label: str) -> int:
     _write(fd, str(number).encode())
     if not AT:
         log = _open(f"{COUNTER}.calls", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        _write(
-            log,
-            f"{number} {'supervisor' if os.getpid() == SUPERVISOR else 'loop'} {label}\n".encode(),
-        )
+        who = "supervisor" if os.getpid() == SUPERVISOR else "loop"
+        _write(log, f"{number} {who} {label}\n".encode())
         os.close(log)
     os.close(fd)
     return number
@@ -73,23 +86,17 @@ def _label(name: str, given: tuple[Any, ...]) -> str:
         return f"git {' '.join(_words(given[1:]))[:60]}"
     first = given[0]
     if isinstance(first, int):
+        label = [name, os.path.basename(os.readlink(f"/proc/self/fd/{first}"))]
         data = bytes(given[1]) if name == "write" else b""
-        said = [
-            word
-            for word in ("start", "verdict", "passed")
-            if f'"{word}"'.encode() in data
-        ]
-        return " ".join(
-            [name, os.path.basename(os.readlink(f"/proc/self/fd/{first}")), *said]
-        )
-    path = (
-        given[1]
-        if name in ("replace", "rename")
-        else first
-        if isinstance(first, str | Path)
-        else first.root
-    )
-    return f"{name} {os.path.basename(os.fspath(path))}"
+        for word in ("start", "verdict", "passed"):
+            if f'"{word}"'.encode() in data:
+                label.append(word)
+        return " ".join(label)
+    if name in ("replace", "rename"):
+        first = given[1]
+    if not isinstance(first, str | Path):
+        first = first.root
+    return f"{name} {os.path.basename(os.fspath(first))}"
 
 
 def _words(given: Any) -> list[str]:
@@ -132,18 +139,16 @@ def _wrap(
 
 def _counts(name: str, args: tuple[Any, ...]) -> bool:
     if name == "open":
-        for_writing = bool(
-            (args[1] if len(args) > 1 else 0) & (os.O_WRONLY | os.O_RDWR)
-        )
+        flags = args[1] if len(args) > 1 else 0
+        for_writing = bool(flags & (os.O_WRONLY | os.O_RDWR))
         return for_writing and args[0] != os.devnull
     if name == "git":
         return _words(args[1:])[0] not in _READS
-    if name in (
-        "unlink",
-        "clear",
-        "mkdir",
-    ):  # of nothing, or of what is there, they change nothing
-        return os.path.lexists(args[0]) != (name == "mkdir")
+    # of nothing, or of what is there, these change nothing
+    if name == "mkdir":
+        return not os.path.lexists(args[0])
+    if name in ("unlink", "clear"):
+        return os.path.lexists(args[0])
     return bool(args) and args[0] not in (1, 2)
 
 
@@ -183,32 +188,25 @@ def _half_git(
 ) -> None:
     """What a git that was killed leaves: a lock on the index or on a ref, or a
     repository without HEAD."""
-    cwd, (word, *words) = repository.root, _words(given)
+    cwd = repository.root
+    word, *words = _words(given)
     env = {**repository.env, **env}
-    if "GIT_INDEX_FILE" in env and word in (
-        "read-tree",
-        "add",
-        "update-index",
-        "write-tree",
-    ):
-        Path(env["GIT_INDEX_FILE"] + ".lock").write_bytes(b"DIRC")
+    index = env.get("GIT_INDEX_FILE")
+    if index and word in ("read-tree", "add", "update-index", "write-tree"):
+        Path(f"{index}.lock").write_bytes(b"DIRC")
     if word == "update-ref":
-        named = [
-            one for one in (*stdin.decode().split(), *words) if one.startswith("refs/")
-        ]
-        lock = Path(env.get("GIT_DIR") or cwd / ".git", f"{named[0]}.lock")
+        told = [*stdin.decode().split(), *words]
+        ref = next(one for one in told if one.startswith("refs/"))
+        lock = Path(env.get("GIT_DIR") or cwd / ".git", f"{ref}.lock")
         lock.parent.mkdir(parents=True, exist_ok=True)
         lock.touch()
     if word == "init":
         (cwd / ".git" / "objects").mkdir(parents=True, exist_ok=True)
 
 
-for name in ("write", "fsync", "replace", "rename", "unlink", "open", "mkdir"):
-    setattr(
-        os,
-        name,
-        _wrap(name, getattr(os, name), _half_written if name == "write" else None),
-    )
+for name in ("fsync", "replace", "rename", "unlink", "open", "mkdir"):
+    setattr(os, name, _wrap(name, getattr(os, name)))
+os.write = _wrap("write", os.write, _half_written)
 files.clear = _wrap("clear", files.clear, _half_cleared)
 _path: Any = Path
 for name in ("write_text", "write_bytes"):

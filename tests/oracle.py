@@ -19,10 +19,18 @@ from tests.conftest import MARK, Repo
 BRANCH = "ralph/p"
 
 # Below home, what is ralph's to write; objects are compared by what git has.
-OWN = (
-    "prd.json", "progress.txt", ".ralph", ".git/ralph", ".git/objects", ".git/info",
-    ".git/refs/ralph", ".git/refs/heads/ralph", ".git/logs/refs/ralph", ".git/logs/refs/heads/ralph",
-)  # fmt: skip
+OWN = [
+    "prd.json",
+    "progress.txt",
+    ".ralph",
+    ".git/ralph",
+    ".git/objects",
+    ".git/info",
+    ".git/refs/ralph",
+    ".git/refs/heads/ralph",
+    ".git/logs/refs/ralph",
+    ".git/logs/refs/heads/ralph",
+]
 
 
 def subjects(repo: Repo, branch: str = BRANCH) -> list[str]:
@@ -54,10 +62,10 @@ def fresh_clone_is_green(
         env = {"PATH": os.environ["PATH"], "HOME": top, "LC_ALL": "C", "TMPDIR": top}
         env |= {"GIT_CONFIG_SYSTEM": os.devnull, MARK: repo.mark}
 
-        def ends(argv: Sequence[str], folder: Path) -> bool:
+        def ends(folder: Path, *argv: str) -> bool:
+            nothing = subprocess.DEVNULL
             process = subprocess.Popen(
-                argv, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, start_new_session=True,
+                argv, cwd=folder, env=env, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
             )  # fmt: skip
             try:
                 return process.wait(60) == 0
@@ -68,23 +76,19 @@ def fresh_clone_is_green(
                     repo.kill()
 
         moved = f"url.file://{home.parent}/.insteadOf=file://{repo.outside}/"
-        words = ["clone", "-q", "--branch", branch, str(home), str(clone)]
-        if ends(
-            ["git", "cat-file", "-e", f"{branch}:.gitmodules"], home
-        ):  # else it takes long for nothing
+        words = ["git", "-c", moved, "-c", "protocol.file.allow=always", "clone", "-q"]
+        # to ask for submodules that are not there takes long
+        if ends(home, "git", "cat-file", "-e", f"{branch}:.gitmodules"):
             words.append("--recurse-submodules")
-        if not ends(
-            ["git", "-c", moved, "-c", "protocol.file.allow=always", *words], home
-        ):
+        if not ends(home, *words, "--branch", branch, str(home), str(clone)):
             return False
-        if setup and not ends(["sh", "-c", setup], clone):
+        if setup and not ends(clone, "sh", "-c", setup):
             return False
         for command in commands:
-            if not ends(["git", "reset", "-q", "--hard"], clone) or not ends(
-                ["git", "clean", "-ffdq"], clone
-            ):
-                return False
-            if not ends(["sh", "-c", command], clone):
+            for argv in ("git reset -q --hard", "git clean -ffdq"):
+                if not ends(clone, *argv.split()):
+                    return False
+            if not ends(clone, "sh", "-c", command):
                 return False
     return True
 
@@ -98,6 +102,8 @@ def home_of(repo: Repo) -> dict[str, str]:
         for name in [*folders, *names]:
             relative = os.path.normpath(f"{inside}/{name}")
             if relative in OWN:
+                if name in folders:
+                    folders.remove(name)
                 continue
             path = repo.path / relative
             known = path.lstat()
@@ -108,20 +114,18 @@ def home_of(repo: Repo) -> dict[str, str]:
                 what += f" {hashlib.sha256(path.read_bytes()).hexdigest()}"
                 what += "" if relative.startswith(".git/") else f" {known.st_mtime_ns}"
             found[relative] = what
-        folders[:] = [
-            name for name in folders if os.path.normpath(f"{inside}/{name}") not in OWN
-        ]
     return found
 
 
 def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
     """What differs between two looks at home, in words."""
-    names = sorted(before.keys() | after.keys())
-    return [
-        f"{name}: {before.get(name, 'nothing')} => {after.get(name, 'nothing')}"
-        for name in names
-        if before.get(name) != after.get(name)
-    ]
+    found = []
+    for name in sorted(before.keys() | after.keys()):
+        was = before.get(name, "nothing")
+        now = after.get(name, "nothing")
+        if was != now:
+            found.append(f"{name}: {was} => {now}")
+    return found
 
 
 def objects(repo: Repo) -> set[str]:
@@ -144,11 +148,9 @@ def told(repo: Repo, task: str) -> str:
 
 def said_by_agents(repo: Repo) -> str:
     """What the transcripts hold."""
-    files = [
-        path
-        for path in (repo.path / ".ralph").rglob("*")
-        if path.is_file() and path.stat().st_size < 1 << 20
-    ]
-    return "\n".join(
-        path.read_text(errors="replace") for path in files if "prompt" not in path.name
-    )
+    words = ""
+    for path in (repo.path / ".ralph").rglob("*"):
+        if path.is_file() and path.stat().st_size < 1 << 20:
+            if "prompt" not in path.name:
+                words += path.read_text(errors="replace")
+    return words

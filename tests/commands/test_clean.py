@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -58,35 +56,29 @@ def test_they_stay_while_a_run_is_at_work_and_once_it_was_killed(repo: Repo) -> 
     process = repo.start("run", "-q", "--agent", slow)
     repo.wait_for("../on")
     code, said = clean(repo, "--force")
-    assert code == 0 and f"left {repo.places}: `ralph run` is at work there" in said
+    assert code == 0
+    assert f"left {repo.places}: `ralph run` is at work there" in said
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert repo.gone_within(5)
     code, said = clean(repo)
-    assert code == 0 and f"left {repo.places}: an attempt was cut off" in said
+    assert code == 0
+    assert f"left {repo.places}: an attempt was cut off" in said
     assert repo.workspace.is_dir()
     assert clean(repo, "--force") == (0, f"removed {repo.places}\n")
 
 
 def test_one_plan_of_several_and_no_other_repository(worked: Repo) -> None:
-    task = {"id": "x", "title": "x", "passes": False, "checks": ["test -f x.txt"]}
-    worked.write("plans/prd.json", json.dumps({"project": "x", "userStories": [task]}))
+    task = '{"id": "x", "title": "x", "checks": ["test -f x.txt"]}'
+    worked.write("plans/prd.json", f'{{"project": "x", "userStories": [{task}]}}')
     agent = worked.agent(MAKES)
-    run = worked.ralph("run", "-q", "--prd", "plans/prd.json", "--agent", agent)
-    assert run.returncode == 0
+    assert worked.run(agent, "--prd", "plans/prd.json")[0] == 0
     other = Repo(worked.outside / "other")
     other.env = worked.env
     assert clean(other) == (0, NOTHING)
     assert clean(worked, "--prd", "plans/prd.json")[1].startswith("removed ")
     assert worked.places.exists()
     assert clean(worked) == (0, f"removed {worked.places}\n")
-
-
-def precious(repo: Repo) -> Path:
-    folder = repo.outside / "precious"
-    folder.mkdir()
-    (folder / "file").write_text("mine")
-    return folder
 
 
 @pytest.mark.parametrize("name", ["mine", "work-1"])
@@ -102,7 +94,8 @@ def test_what_ralph_did_not_make_stays_and_is_named(worked: Repo, name: str) -> 
     else:
         place.symlink_to(precious)
     code, said = clean(worked)
-    assert code == 4 and f"left {worked.places}: ralph did not make {name}" in said
+    assert code == 4
+    assert f"left {worked.places}: ralph did not make {name}" in said
     assert os.listdir(worked.places) == [name]
     assert (place / "file").read_text() == "mine"
 
@@ -124,4 +117,5 @@ def test_a_folder_without_a_note_of_its_own_is_not_touched(
 def test_outside_of_a_repository(worked: Repo) -> None:
     worked.path = worked.outside
     code, said = clean(worked)
-    assert code == 2 and "there is no git repository here" in said
+    assert code == 2
+    assert "there is no git repository here" in said

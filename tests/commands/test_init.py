@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -15,40 +13,36 @@ import pytest
 from _ralph.commands.detect import Project
 from _ralph.commands.init import local_settings
 from _ralph.git import patterns
-from tests.conftest import Repo, cases
+from tests.conftest import Repo, captured, cases
 
 PROGRAMS = """bundle cargo composer ctest direnv dotnet go golangci-lint gradle java
 make mise mix mvn npm php pnpm poetry pre-commit python3 ruby swift uv yarn"""
-PROJECT = '[build-system]\nrequires = ["hatchling"]\n[project]\nname = "x"\n'
-EXTRA = "[project.optional-dependencies]\n"
-GROUP = "[dependency-groups]\n"
-UNIT = "import unittest\n"
 VENV = "python3 -m venv .venv && .venv/bin/pip install -q"
 PYTEST = ".venv/bin/python -m pytest -q"
-UV = {"uv.lock": "version = 1\n"}
 NPM = {"package-lock.json": "{}"}
 DEV = {"vitest": "3", "eslint": "9", "typescript": "5", "publint": "0", "rimraf": "6"}
-CI = ".github/workflows/ci.yml"
-Files = str | dict[str, str]
 
 
-def package(test: str = "vitest run", **named: object) -> str:
-    """package.json of a project with dependencies."""
-    return json.dumps({"scripts": {"test": test}, "devDependencies": DEV, **named})
+def project(root: Path, told: str) -> Project:
+    """A repository in `root` with these files: their names, or JSON of what is in them,
+    with the `scripts`, package `manager` and `dev` dependencies of a package.json."""
+    if not told.startswith("{"):
+        return Project(lay(root, dict.fromkeys(told.split(), "")))
+    files = json.loads(told, strict=False)
+    manager = files.pop("manager", "")
+    package = {"devDependencies": files.pop("dev", DEV), "packageManager": manager}
+    if "scripts" in files:
+        package["scripts"] = files.pop("scripts")
+        files["package.json"] = json.dumps(package)
+        if "lock" not in told and not manager:
+            files |= NPM
+    return Project(lay(root, files))
 
 
-def scripts(**named: str) -> dict[str, str]:
-    """The files of a project with these scripts."""
-    return NPM | {
-        "package.json": json.dumps({"scripts": named, "devDependencies": DEV})
-    }
-
-
-def lay(root: Path, files: Files) -> Path:
-    """A repository with these files, or empty ones of these names."""
-    subprocess.run(["git", "init", "-q", root], check=True)
-    if isinstance(files, str):
-        files = dict.fromkeys(files.split(), "")
+def lay(root: Path, files: dict[str, str]) -> Path:
+    """A repository with these files."""
+    root.mkdir(exist_ok=True)
+    assert captured(["git", "init", "-q"], root).returncode == 0
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(content)
@@ -80,10 +74,9 @@ def found(project: Project) -> tuple[str, list[str], list[str]]:
     return run, names, commands
 
 
-# A project (names, or names with what is in them; `scripts` and package `manager` of
-# a package.json with dependencies), its setup, and its checks. $VENV and $PYTEST stand for what is above.
+# A project, its setup, and its checks. $VENV and $PYTEST stand for what is above.
 @cases("""
-    project                                                                                  setup                                          checks
+    told                                                                                     setup                                          checks
     README.md                                                                                -                                              -
     tests/test_a.py                                                                          $VENV pytest                                   $PYTEST
     {"test_a.py": "import unittest"}                                                         -                                              python3 -m unittest discover
@@ -108,17 +101,9 @@ def found(project: Project) -> tuple[str, list[str], list[str]]:
     {"requirements.txt": "pytest", "requirements-dev.txt": "", "tests/test_a.py": "", "scripts": {"test": "vitest run"}, "go.mod": ""}  $VENV -r requirements-dev.txt -r requirements.txt pytest && npm ci  $PYTEST; npm test; go test ./...
 """)
 def test_setup_and_checks_of_a_project(
-    tmp_path: Path, only: Path, project: str, setup: str, checks: str
+    tmp_path: Path, only: Path, told: str, setup: str, checks: str
 ) -> None:
-    files: Any = project
-    if project.startswith("{"):
-        files = json.loads(project, strict=False)
-        manager = files.pop("manager", "")
-        named = files.pop("scripts", None)
-        if named:
-            files["package.json"] = package(scripts=named, packageManager=manager)
-            files |= {} if "lock" in project or manager else NPM
-    run, names, _ = found(Project(lay(tmp_path / "repo", files)))
+    run, names, _ = found(project(tmp_path / "repo", told))
     wanted = f"{setup}|{checks}".replace("$VENV", VENV).replace("$PYTEST", PYTEST)
     assert f"{run}|{'; '.join(names)}" == wanted
 
@@ -126,53 +111,47 @@ def test_setup_and_checks_of_a_project(
 def test_what_is_not_installed_is_named(tmp_path: Path, only: Path) -> None:
     for name in ("go", "java"):
         (only / name).unlink()
-    root = lay(tmp_path / "repo", "go.mod pdm.lock mvnw")
-    assert Project(root).absent == ["pdm", "go", "java"]
+    here = project(tmp_path / "repo", "go.mod pdm.lock mvnw")
+    assert here.absent == ["pdm", "go", "java"]
 
 
 def test_checks_follow_a_setup_of_ones_own(tmp_path: Path) -> None:
-    lay(tmp_path, "tests/test_a.py")
+    here = project(tmp_path, "tests/test_a.py")
     for setup, python in (("", "python3"), ("make .venv", ".venv/bin/python")):
-        (check,) = Project(tmp_path).checks(setup)
+        (check,) = here.checks(setup)
         assert check["name"] == f"{python} -m pytest -q"
 
 
-JEST = "JEST_JUNIT_OUTPUT_FILE=$RALPH_RESULTS JEST_JUNIT_CLASSNAME={filepath} JEST_JUNIT_REPORT_TEST_SUITE_ERRORS=true npm test -- --reporters=default --reporters=jest-junit"
-NODE = "--test --test-reporter=spec --test-reporter-destination=stdout --test-reporter=junit --test-reporter-destination=$RALPH_RESULTS"
-JUNIT = {"package.json": package("jest", devDependencies={"jest-junit": "17"}), **NPM}
-
-
-@pytest.mark.parametrize(("files", "wanted"), [
-    ({"test_a.py": ""}, f"{PYTEST} --continue-on-collection-errors --junitxml=$RALPH_RESULTS"),
-    (JUNIT, JEST),
-    (scripts(test="node --test"), f"node {NODE}"),
-])  # fmt: skip
+@cases("""
+    told                                                               wanted
+    test_a.py                                                          $PYTEST --continue-on-collection-errors --junitxml=$RALPH_RESULTS
+    {"scripts": {"test": "jest"}, "dev": {"jest-junit": "17"}}         JEST_JUNIT_OUTPUT_FILE=$RALPH_RESULTS JEST_JUNIT_CLASSNAME={filepath} JEST_JUNIT_REPORT_TEST_SUITE_ERRORS=true npm test -- --reporters=default --reporters=jest-junit
+    {"scripts": {"test": "node --test"}}                               node --test --test-reporter=spec --test-reporter-destination=stdout --test-reporter=junit --test-reporter-destination=$RALPH_RESULTS
+""")
 def test_checks_report_single_tests_where_the_runner_can(
-    tmp_path: Path, only: Path, files: dict[str, str], wanted: str
+    tmp_path: Path, only: Path, told: str, wanted: str
 ) -> None:
-    project = Project(lay(tmp_path / "repo", files))
-    assert found(project)[2] == [wanted]
-    assert [check["results"] for check in project.checks("")] == ["junit"]
+    here = project(tmp_path / "repo", told)
+    assert found(here)[2] == [wanted.replace("$PYTEST", PYTEST)]
+    assert [check["results"] for check in here.checks("")] == ["junit"]
 
 
-PIP = ["pyproject.toml", "setup.py", "setup.cfg", "*requirements*.txt", "requirements/**", "constraints*.txt"]  # fmt: skip
-LOCK = ["package-lock.json", "npm-shrinkwrap.json", "package.json", ".npmrc", "patches/**"]  # fmt: skip
-MISE = ["mise.toml", ".mise.toml", "**/mise/**", ".mise/**"]
-
-
-# What a setup depends on; nothing, where it runs code of the project.
-@pytest.mark.parametrize(("files", "wanted"), [
-    # Trust is home's to give, and no setup's
-    (scripts(prepare="husky && npm run build"), []),
-    ({".mise/config.toml": "", "package.json": package(), **NPM}, [*MISE, *LOCK]),
-    ({"pyproject.toml": f'{PROJECT}dynamic = ["version"]\n[tool.hatch.build.hooks.vcs]\n'}, PIP),
-])  # fmt: skip
+# What a setup depends on; nothing, where it runs code of the project. Trust is home's
+# to give, and no setup's.
+@cases("""
+    told                                                        wanted
+    {"scripts": {"prepare": "husky && npm run build"}}          -
+    {".mise/config.toml": "", "scripts": {"test": "vitest run"}}  mise.toml .mise.toml **/mise/** .mise/** package-lock.json npm-shrinkwrap.json package.json .npmrc patches/**
+    {"pyproject.toml": "[build-system]\\nrequires = ['hatchling']\\n[project]\\nname = 'x'\\ndynamic = ['version']\\n[tool.hatch.build.hooks.vcs]"}  pyproject.toml setup.py setup.cfg *requirements*.txt requirements/** constraints*.txt
+""")
 def test_what_a_setup_depends_on(
-    tmp_path: Path, only: Path, files: dict[str, str], wanted: list[str]
+    tmp_path: Path, only: Path, told: str, wanted: str
 ) -> None:
-    setup = Project(lay(tmp_path / "repo", files)).setup
-    assert setup and (setup["when"] if isinstance(setup, dict) else []) == wanted
-    assert not patterns.matching(wanted, ["src/a.py", "docs/notes.txt"])
+    setup = project(tmp_path / "repo", told).setup
+    assert setup
+    when = setup["when"] if isinstance(setup, dict) else []
+    assert " ".join(when) == wanted
+    assert not patterns.matching(when, ["src/a.py", "docs/notes.txt"])
 
 
 @cases("""
@@ -185,22 +164,24 @@ def test_what_a_setup_depends_on(
 def test_protection_of_a_project(
     tmp_path: Path, only: Path, files: str, wanted: str
 ) -> None:
-    root = lay(tmp_path / "repo", files)
-    lay(root, {"node_modules/x/tests/a.test.js": "", ".gitignore": "node_modules\n"})
-    assert " ".join(Project(root).protect) == wanted
+    lay(
+        tmp_path, {"node_modules/x/tests/a.test.js": "", ".gitignore": "node_modules\n"}
+    )
+    assert " ".join(project(tmp_path, files).protect) == wanted
     assert patterns.uncovered_tests(wanted.split(), files.split()) == []
 
 
 @pytest.mark.parametrize("name", ["package.json", "pyproject.toml"])
 def test_odd_files_are_no_project(tmp_path: Path, name: str) -> None:
+    path = lay(tmp_path, {}) / name
     for odd in ("bytes", "link"):
-        root = lay(tmp_path / odd, "")
         if odd == "bytes":
-            (root / name).write_bytes(bytes(range(256)))
+            path.write_bytes(bytes(range(256)))
         else:
-            (root / name).symlink_to("nowhere")
-        project = Project(root)
-        assert (project.checks(""), project.setup) == ([], None)
+            path.unlink()
+            path.symlink_to("nowhere")
+        here = Project(tmp_path)
+        assert (here.checks(""), here.setup) == ([], None)
 
 
 # ---------------------------------------------------------------- what it writes
@@ -210,8 +191,9 @@ START = "git add -A && git commit -m start"
 GO = "ralph doctor; ralph run"
 PLAN = '{"userStories": [{"id": "A", "title": "a"%s}]}'
 LIB = {"Cargo.toml": "[package]", "tests/a.rs": "", "Makefile": "lint:\n\ttrue\n"}
-FOUND = {"branchName": "ralph/repo", "keep": ["target/"], "checks": ["cargo test", "make lint"], "protect": ["tests/**", ".cargo/config*"]}  # fmt: skip
-WORDS = ["  branchName: ralph/repo", "  keep: target/", "  checks: cargo test, make lint", "  protect: tests/**, .cargo/config*"]  # fmt: skip
+FOUND = json.loads("""
+{"branchName": "ralph/repo", "keep": ["target/"], "checks": ["cargo test", "make lint"], "protect": ["tests/**", ".cargo/config*"]}
+""")
 
 
 def init(repo: Repo, *words: str) -> list[str]:
@@ -266,7 +248,10 @@ RULES = "- Set up a fresh checkout with `npm ci`.\n- Before you end, run `npm ru
 @pytest.fixture
 def written(tools: Repo) -> Repo:
     """A repository after `ralph init`."""
-    lay(tools.path, {**scripts(lint="x .", test="node a.test.js"), "a.test.js": ""})
+    project(
+        tools.path,
+        '{"scripts": {"lint": "x .", "test": "node a.test.js"}, "a.test.js": ""}',
+    )
     init(tools)
     return tools
 
@@ -274,7 +259,8 @@ def written(tools: Repo) -> Repo:
 def test_what_it_writes_is_formatted_and_is_never_overwritten(written: Repo) -> None:
     names = ("prd.json", "AGENTS.md", ".gitignore", ".ralph/prd.schema.json")
     first = [written.read(name) for name in names]
-    assert first[0] == GOLDEN and first[1].endswith("-->\n\n" + RULES)
+    assert first[0] == GOLDEN
+    assert first[1].endswith("-->\n\n" + RULES)
     assert init(written)[0] == "prd.json already exists; left as it is"
     assert [written.read(name) for name in names] == first
 
@@ -285,7 +271,8 @@ def test_editors_get_the_schema_that_a_plan_names(written: Repo) -> None:
     schema.write_text("{}")  # that of another version
     init(written)
     known = jsonschema.Draft202012Validator(json.loads(schema.read_text()))
-    assert known.is_valid(plan) and not known.is_valid(plan | {"checks": 7})
+    assert known.is_valid(plan)
+    assert not known.is_valid(plan | {"checks": 7})
     assert not written.git("ls-files", "--others", "--exclude-standard", ".ralph")
 
 
@@ -302,9 +289,13 @@ def test_a_plan_gets_what_it_does_not_say(tools: Repo, own: str, added: str) -> 
     plan = json.loads(PLAN % "") | json.loads(own)
     tools.write("prd.json", json.dumps(plan))
     said = init(tools)
+    lines = []
+    for key in added.split():
+        told = FOUND[key] if key == "branchName" else ", ".join(FOUND[key])
+        lines.append(f"  {key}: {told}")
     if added:
-        lines = [line for line in WORDS if line.split(":")[0].strip() in added.split()]
-        assert said[: 1 + len(lines)] == ["added to prd.json, and changed nothing else", *lines]  # fmt: skip
+        assert said[0] == "added to prd.json, and changed nothing else"
+        assert said[1 : 1 + len(lines)] == lines
     wanted = plan | {key: FOUND[key] for key in added.split()}
     assert json.loads(tools.read("prd.json")) == wanted
     assert init(tools)[0] == "prd.json already exists; left as it is"
@@ -319,13 +310,22 @@ def test_a_plan_that_has_run_keeps_its_branch(tools: Repo) -> None:
 
 def test_local_settings_are_named_for_the_checkouts(repo: Repo) -> None:
     ignored = "web/.env.local .env .env.example .claude/settings.local.json .claude/skills/a/b.md .claude/worktrees/x .codex/config.toml .mcp.json CLAUDE.local.md node_modules/x/.env.test .env.d/bin/python"
-    lay(repo.path, f"{ignored} .env.tracked .gemini/settings.json")
-    repo.write(".gitignore", ".env\n.env.local\n.env.d/\n.env.example\n.claude/\n.codex\nnode_modules/\n.mcp.json\n*.local.md\n")  # fmt: skip
-    names = [".claude/settings.local.json", ".claude/skills", ".codex/config.toml", ".env", ".env.local", ".mcp.json", "CLAUDE.local.md"]  # fmt: skip
-    lines = init(repo)
+    project(repo.path, f"{ignored} .env.tracked .gemini/settings.json")
+    lines = ".env .env.local .env.d/ .env.example .claude/ .codex node_modules/ .mcp.json *.local.md"
+    repo.write(".gitignore", lines.replace(" ", "\n"))
+    names = [
+        ".claude/settings.local.json",
+        ".claude/skills",
+        ".codex/config.toml",
+        ".env",
+        ".env.local",
+        ".mcp.json",
+        "CLAUDE.local.md",
+    ]
+    printed = init(repo)
     said = f"wrote .worktreeinclude: agents and checks get copies of {', '.join(names)}"
-    assert said in lines
-    assert "add .gitignore .worktreeinclude AGENTS.md prd.json &&" in lines[-1]
+    assert said in printed
+    assert "add .gitignore .worktreeinclude AGENTS.md prd.json &&" in printed[-1]
     assert repo.read(".worktreeinclude").splitlines() == names
     repo.write(".worktreeinclude", "# mine\n.env*\n.claude/\n.codex/\n")
     init(repo)
@@ -356,6 +356,6 @@ def test_next_in_an_empty_folder_and_until_the_plan_runs(folder: Repo) -> None:
     assert said(folder) == [name, f"then: {commit}; {GO}"]
     folder.write("prd.json", PLAN % ', "checks": ["test -f T1.txt"]')
     assert said(folder) == [f"next: {commit}; {GO}"]
-    subprocess.run(commit, shell=True, cwd=folder.path, env=folder.env, check=True)
+    folder.sh(commit)
     assert said(folder) == [f"next: {GO}"]
     assert folder.run(folder.agent("P('T1.txt').touch()"))[0] == 0
