@@ -3,9 +3,7 @@ agent resolves them."""
 
 from __future__ import annotations
 
-import pytest
-
-from tests.conftest import Repo, sample
+from tests.conftest import Repo, cases
 from tests.scripts import MAKES, MEET, RESULT, own, plan, speaker
 
 ADDS_A_LINE = """
@@ -22,35 +20,23 @@ P("deps.txt").write_text("".join(f"{line}\\n" for line in lines))
 """
 
 
-def depends(*tasks: str) -> list[dict[str, object]]:
-    return [{"id": task, "checks": [f"grep -qx {task} deps.txt"]} for task in tasks]
-
-
 def test_tasks_at_once_that_add_a_line_to_one_file_take_at_most_one_more_session_each(
     repo: Repo,
 ) -> None:
     repo.git("config", "merge.conflictStyle", "zdiff3")  # for a person's own merges
     repo.write("deps.txt", "first\n")
     repo.commit("dependencies")
-    names = [f"T{number}" for number in range(1, 5)]
-    repo.plan(*depends(*names))
+    repo.plan(*(f"grep -qx T{number} deps.txt" for number in range(1, 5)))
     agent = repo.agent(f"MENDS, JOBS = True, 4\n{ADDS_A_LINE}")
-    code, _, said = repo.run(agent, "--jobs", "4")
-    assert (code, repo.passed()) == (0, names), said
-    assert len(repo.read("../ran").split()) <= 2 * len(names)
-    assert sorted(repo.landed("deps.txt").split()) == [*names, "first"]
+    repo.ends("0: T1 T2 T3 T4", agent, "--jobs", "4")
+    assert len(repo.read("../ran").split()) <= 2 * 4
+    landed = sorted(repo.landed("deps.txt").split())
+    assert landed == ["T1", "T2", "T3", "T4", "first"]
     asked = [path.read_text() for path in repo.outside.glob("conflict-*")]
     assert asked
     for prompt in asked:
         assert "deps.txt" in prompt
         assert "conflict markers" in prompt
-
-
-KEPT = {
-    "a lock file": ("uv.lock", b"a = 1\n"),
-    "a lock file in a folder": ("packages/web/package-lock.json", b"{}\n"),
-    "a file that has no lines": ("logo.png", b"\0\1"),
-}
 
 
 ADDS_BYTES = """
@@ -64,21 +50,30 @@ with open(NAME, "wb") as file: file.write(found + task.encode() + b"\\n")
 """
 
 
-@pytest.mark.parametrize("what", sample(KEPT, 3))
+# A lock file, one in a folder, and a file that has no lines.
+@cases(
+    r"""
+name                            first
+uv.lock                         a = 1\n
+packages/web/package-lock.json  {}
+logo.png                        \0\1
+""",
+    3,
+)
 def test_what_git_cannot_mark_stands_as_the_branch_has_it_and_the_prompt_says_so(
-    repo: Repo, what: str
+    repo: Repo, name: str, first: str
 ) -> None:
-    name, first = KEPT[what]
-    repo.write(name, "").write_bytes(first)
+    content = first.encode().decode("unicode_escape").encode()
+    repo.write(name, "").write_bytes(content)
     repo.commit("made by a tool")
-    tasks = [{"checks": [f"grep -q {task} {name}"]} for task in ("T1", "T2")]
-    repo.plan(*tasks)
-    agent = repo.agent(f"NAME, FIRST = {name!r}, {first!r}\n{ADDS_BYTES}")
-    code, _, said = repo.run(agent, "--jobs", "2")
-    assert (code, len(repo.records("start"))) == (0, 3), said
+    repo.plan(f"grep -q T1 {name}", f"grep -q T2 {name}")
+    agent = repo.agent(f"NAME, FIRST = {name!r}, {content!r}\n{ADDS_BYTES}")
+    repo.ends("0: T1 T2", agent, "--jobs", "2")
+    assert len(repo.records("start")) == 3
     landed = repo.records("verdict")[0]["task"].encode()
-    assert repo.read("../found") == repr(first + landed + b"\n")
-    assert name in repo.read("../second") and "git show" in repo.read("../second")
+    assert repo.read("../found") == repr(content + landed + b"\n")
+    prompt = repo.read("../second")
+    assert name in prompt and "git show" in prompt
 
 
 RESOLVES = """
@@ -104,12 +99,11 @@ def test_a_conflict_costs_no_attempt_and_the_next_one_goes_on_from_the_merged_fi
 ) -> None:
     repo.write("line.txt", "start\n")
     repo.commit("line")
-    one, two, three = [{"checks": [f"grep -q T{n} line.txt"]} for n in (1, 2, 3)]
-    repo.plan(one, two, {**three, "dependsOn": ["T1"]})
+    third = {"checks": ["grep -q T3 line.txt"], "dependsOn": ["T1"]}
+    repo.plan("grep -q T1 line.txt", "grep -q T2 line.txt", third)
     agent = repo.agent(f"{MEET}{RESOLVES}")
-    repo.ends("0: T1 T2 T3", agent, "--jobs", "2")
-    verdicts = "T1 passed, T2 conflict, T3 passed, T2 conflict, T2 passed"
-    assert ", ".join(repo.verdicts()) == verdicts
+    verdicts = "0: T1 passed, T2 conflict, T3 passed, T2 conflict, T2 passed"
+    repo.judges(verdicts, agent, "--jobs", "2")
     assert {one["attempt"] for one in repo.records("start")} == {1}
     for sent in prompts(repo, "T2")[1:]:
         assert "judged **conflict**" in sent
@@ -136,9 +130,7 @@ def test_markers_that_an_agent_leaves_are_red_and_the_next_attempt_starts_clean(
 ) -> None:
     repo.plan("test -f T1.txt", limits={"attempts": 3})
     agent = repo.agent(f"{commits(repo)}if turn != 2: P('T1.txt').write_text('good')")
-    code, _, printed = repo.run(agent)
-    verdicts = ["T1 conflict", "T1 failed", "T1 passed"]
-    assert (code, repo.verdicts()) == (0, verdicts), printed
+    printed = repo.judges("0: T1 conflict, T1 failed, T1 passed", agent).printed
     assert "conflict markers are left in T1.txt" in printed
     assert repo.read("../found") == "mine\n"
 
@@ -148,8 +140,7 @@ def test_markers_that_an_agent_had_no_time_for_stay_for_the_next_attempt(
 ) -> None:
     plan(repo, own("T1"), limits={"attempts": 1})
     dies = "if turn == 2: os.kill(os.getppid(), 9); time.sleep(60)"
-    script = f"{commits(repo)}{dies}\n{MAKES}\nprint({RESULT!r})"
-    code, _, printed = repo.run(speaker(repo, script))
-    verdicts = ["T1 conflict", "T1 interrupted", "T1 passed"]
-    assert (code, repo.verdicts()) == (0, verdicts), printed
-    assert "<<<<<<< " in repo.read("../found") and "mine" in repo.read("../found")
+    agent = speaker(repo, f"{commits(repo)}{dies}\n{MAKES}\nprint({RESULT!r})")
+    repo.judges("0: T1 conflict, T1 interrupted, T1 passed", agent)
+    found = repo.read("../found")
+    assert "<<<<<<< " in found and "mine" in found

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Repo, sample
+from tests.conftest import Repo, cases
 from tests.scripts import COUNTS, MAKES, own
 from tests.whole.test_own_branch import tip
 
@@ -36,8 +36,8 @@ def branch_of(repo: Repo) -> str:
 def half_done(repo: Repo) -> Repo:
     """T1 has passed, T2 has failed once of twice."""
     repo.plan(own("T1"), "test -e nothing", limits={"attempts": 2})
-    assert repo.run(repo.agent(COUNTS), "--max-iterations", "2")[0] == 3
-    assert repo.verdicts() == ["T1 passed", "T2 failed"]
+    agent = repo.agent(COUNTS)
+    repo.judges("3: T1 passed, T2 failed", agent, "--max-iterations", "2")
     return repo
 
 
@@ -54,16 +54,17 @@ def retitle(plan: Plan) -> None:
 
 # Attempts count while the title stays
 @pytest.mark.parametrize(
-    ("change", "left"), [(rewrite, ["T2"]), (retitle, ["T2", "T2"])]
+    ("change", "paid_for"), [(rewrite, "T1 T2 T2"), (retitle, "T1 T2 T2 T2")]
 )
 def test_a_plan_with_another_name_goes_on_where_it_was(
-    half_done: Repo, change: Callable[[Plan], None], left: list[str]
+    half_done: Repo, change: Callable[[Plan], None], paid_for: str
 ) -> None:
-    repo, before = half_done, tip(half_done)
-    edit(repo, change)
-    code, _, said = repo.run(repo.agent(COUNTS))
-    assert (code, repo.passed(), paid(repo)) == (4, ["T1"], ["T1", "T2", *left]), said
-    assert (branch_of(repo), tip(repo)) == ("ralph/p", before), said
+    before = tip(half_done)
+    edit(half_done, change)
+    half_done.ends("4: T1", half_done.agent(COUNTS))
+    assert paid(half_done) == paid_for.split()
+    assert branch_of(half_done) == "ralph/p"
+    assert tip(half_done) == before
 
 
 def cloned(repo: Repo) -> None:
@@ -84,12 +85,12 @@ def test_a_plan_without_a_name_goes_on_in_a_clone_of_another_name(
     repo.plan(own("T1"), own("T2"), **top)
     edit(repo, lambda plan: plan.pop("project"))
     agent = repo.agent(COUNTS)
-    assert repo.run(agent, "--max-iterations", "1")[0] == 3
+    repo.ends("3: T1", agent, "--max-iterations", "1")
     branch = branch_of(repo)
     cloned(repo)
     repo.sh(f"cp {repo.outside}/repo/prd.json {repo.outside}/repo/progress.txt .")
-    code, _, said = repo.run(agent)
-    assert (code, branch_of(repo), repo.passed()) == (0, branch, ["T1", "T2"]), said
+    repo.ends("0: T1 T2", agent)
+    assert branch_of(repo) == branch
     assert paid(repo) == ["T1", "T2"] and len(repo.commits(branch)) == 2
 
 
@@ -97,47 +98,51 @@ def test_the_next_feature_in_the_same_file_is_new(repo: Repo) -> None:
     """With its own branch and the same ids and titles; the start says so."""
     repo.plan(own("T1"), branchName="feature-1")
     agent = repo.agent(COUNTS)
-    assert repo.run(agent)[0] == 0
-    other = {"checks": ["grep -q good T1.txt", "test ! -e no"]}
-    repo.plan(other, branchName="feature-2")
-    code, _, said = repo.run(agent)
-    assert (code, branch_of(repo), paid(repo)) == (0, "feature-2", ["T1", "T1"]), said
-    assert repo.commits("feature-2") == ["T1: task 1"] == repo.commits("feature-1")
-    assert "a new plan on branch feature-2" in said, said
+    repo.ends("0: T1", agent)
+    repo.plan("grep -q good T1.txt && test ! -e no", branchName="feature-2")
+    said = repo.ends("0: T1", agent).printed
+    assert branch_of(repo) == "feature-2"
+    assert paid(repo) == ["T1", "T1"]
+    for branch in ("feature-1", "feature-2"):
+        assert repo.commits(branch) == ["T1: task 1"]
+    assert "a new plan on branch feature-2" in said
 
 
 def test_two_features_in_turn_keep_their_own_attempts(repo: Repo) -> None:
     """What T1 of the first feature has failed counts for the first alone."""
-    repo.plan("false", branchName="feature-1", limits={"attempts": 2})
     agent = repo.agent(COUNTS)
-    assert repo.run(agent, "--max-iterations", "1")[0] == 3
-    for branch, attempts in (("feature-2", 2), ("feature-1", 1)):
+
+    def works(branch: str, *words: str) -> int:
         repo.plan("false", branchName=branch, limits={"attempts": 2})
-        before = len(paid(repo))
-        assert (repo.run(agent)[0], len(paid(repo)) - before) == (4, attempts)
+        return repo.run(agent, *words)[0]
+
+    assert works("feature-1", "--max-iterations", "1") == 3
+    assert works("feature-2") == 4
+    assert len(paid(repo)) == 3
+    assert works("feature-1") == 4
+    assert len(paid(repo)) == 4
 
 
-TAKEN_BACK = {
-    "git checkout": "git checkout -q .",
-    "after ralph land": "git stash -q; git merge -q --ff-only ralph/p",
-    "after a squash merge": "git stash -q; git merge -q --squash ralph/p; git commit -qm squashed",
-}
-
-
-@pytest.mark.parametrize("how", sample(TAKEN_BACK, 2))
+# How git takes back the marks and what the log says of them: both are tracked here.
+@cases(
+    """
+line
+git checkout -q .
+git stash -q; git merge -q --ff-only ralph/p
+git stash -q; git merge -q --squash ralph/p; git commit -qm squashed
+""",
+    2,
+)
 def test_what_landed_stays_passed_where_git_takes_plan_and_log_back(
-    repo: Repo, how: str
+    repo: Repo, line: str
 ) -> None:
-    """Both are tracked here, so that git takes back the marks and what the log says of
-    them."""
-    nothing = {"checks": ["test -e nothing"]}
-    repo.plan(own("T1"), own("T2"), nothing, limits={"attempts": 1})
+    repo.plan(own("T1"), own("T2"), "test -e nothing", limits={"attempts": 1})
     repo.write("progress.txt", "# notes\n")
     repo.commit("plan")
     agent = repo.agent(COUNTS)
-    assert (repo.run(agent)[0], repo.passed()) == (4, ["T1", "T2"])
-    repo.sh(TAKEN_BACK[how])
-    assert (repo.passed(), repo.records()) == ([], [])
+    repo.ends("4: T1 T2", agent)
+    repo.sh(line)
+    assert not repo.passed() and not repo.records()
     said = repo.ends("4: T1 T2", agent).printed
     assert paid(repo) == ["T1", "T2", "T3", "T3"]
     assert said.count("already on the branch; marked as passed") == 2
@@ -161,9 +166,10 @@ def test_the_same_tasks_of_another_plan_are_not_passed_by_what_landed(
 def test_a_clone_goes_on_where_the_remotes_branch_is(repo: Repo) -> None:
     repo.plan(own("T1"), own("T2"))
     agent = repo.agent(MAKES)
-    assert repo.run(agent, "--once", "--branch", "ralph/shop")[0] == 0
+    repo.ends("0: T1", agent, "--once", "--branch", "ralph/shop")
     repo.sh("git add -f prd.json progress.txt; git commit -qm 'the plan'")
     cloned(repo)
-    code, summary, printed = repo.run(agent, "--branch", "ralph/shop")
-    assert code == 0 and "made branch ralph/shop, where the remote's is" in printed
-    assert (summary["passed"], repo.verdicts()) == (2, ["T1 passed", "T2 passed"])
+    verdicts = "0: T1 passed, T2 passed"
+    printed = repo.judges(verdicts, agent, "--branch", "ralph/shop").printed
+    assert "made branch ralph/shop, where the remote's is" in printed
+    assert repo.passed() == ["T1", "T2"]

@@ -3,13 +3,9 @@ and marks follow from it."""
 
 from __future__ import annotations
 
-import itertools
-import subprocess
-from collections.abc import Callable
-
 import pytest
 
-from tests.conftest import Repo, sample
+from tests.conftest import Repo, cases
 from tests.oracle import changed, home_of
 from tests.scripts import COUNTS, LOOKS_OFTEN, MAKES, own
 
@@ -30,34 +26,36 @@ def test_on_a_feature_branch_files_branch_and_edits_of_a_person_stay_until_they_
     edits = f"{MAKES}\nif task == 'T1': P('a.txt').write_text('theirs\\n')"
     repo.ends("0: T1 T2 T3", repo.agent(edits))
     assert repo.commits(since="feature") == ["T3: task 3", "T2: task 2", "T1: task 1"]
-    assert (tip(repo, "feature"), changed(before, home_of(repo))) == (feature, [])
+    assert tip(repo, "feature") == feature
+    assert not changed(before, home_of(repo))
     refused = repo.ralph("land")
-    assert (refused.returncode, tip(repo, "feature")) == (4, feature)
-    assert "T2.txt" in refused.stderr
-    assert [repo.read(name) for name in ("a.txt", "T2.txt")] == ["mine\n", "mine\n"]
+    assert refused.returncode == 4 and "T2.txt" in refused.stderr
+    assert tip(repo, "feature") == feature
+    assert repo.sh("cat a.txt T2.txt") == "mine\nmine\n"
     repo.sh("rm T2.txt; git checkout -q a.txt")
     landed = repo.ralph("land")
     assert landed.returncode == 0, landed.stderr
     assert tip(repo, "feature") == tip(repo) and repo.read("a.txt") == "theirs\n"
 
 
-SEATS = {
-    "the branch of an option": ("git switch -qc mine", ["--branch", "mine"], {}),
-    "the branch of the plan": ("git switch -qc mine", [], {"branchName": "mine"}),
-    "ralph's own branch": ("git switch -qc ralph/p", [], {}),
-    "in another worktree": ("git worktree add -qb ralph/p ../tree", [], {}),
-}
-
-
-@pytest.mark.parametrize("seat", sample(SEATS, 2))
+@cases(
+    """
+line                                    words          branch
+git switch -qc mine                     --branch mine  -
+git switch -qc mine                     -              mine
+git switch -qc ralph/p                  -              -
+git worktree add -qb ralph/p ../tree    -              -
+""",
+    2,
+)
 def test_a_branch_that_somebody_has_checked_out_is_refused_at_the_start(
-    repo: Repo, seat: str
+    repo: Repo, line: str, words: str, branch: str
 ) -> None:
-    script, words, top = SEATS[seat]
-    repo.sh(script)
+    repo.sh(line)
+    top = {"branchName": branch} if branch else {}
     repo.plan(own("T1"), **top)
     before = home_of(repo)
-    done = repo.ralph("run", "--agent", repo.agent(COUNTS), *words)
+    done = repo.ralph("run", "--agent", repo.agent(COUNTS), *words.split())
     assert done.returncode == 2 and "git switch" in done.stderr, done.stderr
     assert not changed(before, home_of(repo)) and not (repo.outside / "ran").exists()
 
@@ -68,24 +66,23 @@ WAITS = (
 
 
 # What ends the wait for a free branch, and the run's exit status.
-ENDS: dict[str, tuple[Callable[[Repo, subprocess.Popen[str]], object], int]] = {
-    "they switch away": (lambda repo, night: repo.sh("git switch -q -"), 0),
-    "the run's time is up": (lambda repo, night: None, 3),
-    "ralph stop": (lambda repo, night: repo.ralph("stop"), 3),
-    "a signal": (lambda repo, night: night.terminate(), 143),
-    "kill -9": (lambda repo, night: repo.kill(), -9),
-}
-
-
-@pytest.mark.parametrize(
-    ("how", "jobs"), sample(itertools.product(ENDS, ("1", "3")), 3)
+@cases(
+    """
+how                   exit  line
+they switch away      0     git switch -q -
+the run's time is up  3     -
+ralph stop            3     $PYTHON -m ralph stop
+a signal              143   kill $NIGHT
+kill -9               -9    -
+""",
+    3,
 )
+@pytest.mark.parametrize("jobs", ["1", "3"])
 def test_verified_work_waits_while_somebody_sits_on_the_branch(
-    repo: Repo, how: str, jobs: str
+    repo: Repo, how: str, exit: str, line: str, jobs: str
 ) -> None:
     """Nothing lands under their hands, and nobody is paid twice for it, whatever ends
     the wait."""
-    ends, exit = ENDS[how]
     repo.plan(*map(own, ("T1", "T2", "T3")))
     words = ["run", "--agent", repo.agent(WAITS), "--jobs", jobs]
     words += ["--notify", f"cat >> {repo.outside}/told"]
@@ -99,16 +96,19 @@ def test_verified_work_waits_while_somebody_sits_on_the_branch(
     refs = "git for-each-ref --format='%(objectname)' refs/ralph"
     kept = repo.sh(f"for ref in $({refs}); do git ls-tree --name-only $ref; done")
     assert {"T1.txt", "T2.txt", "T3.txt"} & {*kept.split()}
-    assert (tip(repo), repo.passed()) == (tip(repo, "main"), [])
-    ends(repo, night)
+    main = tip(repo, "main")
+    assert tip(repo) == main and not repo.passed()
+    if how == "kill -9":
+        repo.kill()
+    repo.sh(line, NIGHT=str(night.pid))
     said, _ = night.communicate(timeout=60)
-    assert night.returncode == exit and "git switch -" in said, said
-    if exit:
-        assert (tip(repo), repo.passed()) == (tip(repo, "main"), [])
+    assert night.returncode == int(exit) and "git switch -" in said, said
+    if exit != "0":
+        assert tip(repo) == main and not repo.passed()
         repo.sh("git switch -q -")
-        code, _, said = repo.run(repo.agent(WAITS))
-        assert code == 0, said
-    assert (repo.passed(), repo.read("a.txt")) == (["T1", "T2", "T3"], "mine\n"), said
+        repo.ends("0: T1 T2 T3", repo.agent(WAITS))
+    assert repo.passed() == ["T1", "T2", "T3"], said
+    assert repo.read("a.txt") == "mine\n"
     assert sorted(repo.read("../ran").split()) == ["T1", "T2", "T3"], said
 
 

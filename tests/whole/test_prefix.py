@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import ROOT, Repo
+from tests.conftest import ROOT, Repo, cases
 from tests.scripts import MAKES, RESULT, plan, speaker, until
 
 OWN = {"checks": ["test -f T1.txt"]}
@@ -59,10 +59,8 @@ def box(repo: Repo) -> Path:
 
 
 def words(box: Path) -> dict[str, str]:
-    return {
-        "run": f"{sys.executable} -IS {box} run {{id}}",
-        "end": f"{sys.executable} -IS {box} end {{id}}",
-    }
+    program = f"{sys.executable} -IS {box}"
+    return {"run": f"{program} run {{id}}", "end": f"{program} end {{id}}"}
 
 
 def log(box: Path) -> list[list[str]]:
@@ -80,28 +78,25 @@ def test_setup_agents_hooks_and_checks_run_behind_it(repo: Repo, box: Path) -> N
     plan(repo, OWN, wrap=words(box), setup="true", checks=[["test", "-d", "."]])
     keeps = f'P("{repo.outside}/env").write_text(json.dumps(dict(os.environ)))\n'
     agent = speaker(repo, f"{keeps}{MAKES}\nprint({RESULT!r})")
-    code, summary, printed = repo.run(agent)
-    assert (code, repo.verdicts(), summary["usd"]) == (0, ["T1 passed"], 0.25), printed
-    ran = "\n".join(" ".join(entry[2:]) for entry in log(box))
+    summary = repo.judges("0: T1 passed", agent).summary
+    assert summary["usd"] == 0.25
+    entries = log(box)
+    ran = "\n".join(" ".join(command) for _, _, *command in entries)
     for wanted in ("sh -c true", "speaker", hook.name, "test -d .", "test -f T1.txt"):
         assert wanted in ran
     env = json.loads(repo.read("../env"))
     known = {"RALPH_TASK_ID": "T1", "RALPH_PLACE": "work-1", "UV_LINK_MODE": "copy"}
     assert known.items() <= env.items() and "HOME" not in env
     assert running(box) == []
-    ids: dict[str, set[str]] = {"run": set(), "end": set()}
-    for verb, own, *_ in log(box):
-        ids[verb].add(own)
-    assert ids["run"] == ids["end"]
+    begun = {own for verb, own, *_ in entries if verb == "run"}
+    assert begun == {own for verb, own, *_ in entries if verb == "end"}
 
 
-@pytest.mark.parametrize(
-    ("wrap", "said"),
-    [
-        ("{image} -w {place}", "{image} is unknown; {place}, {objects}, {id}"),
-        ("'open", "No closing quotation"),
-    ],
-)
+@cases(r"""
+wrap -> said
+{image} -w {place} -> {image} is unknown; {place}, {objects}, {id}
+'open -> No closing quotation
+""")
 def test_one_that_cannot_work_is_told_before_an_agent_is_paid(
     repo: Repo, wrap: str, said: str
 ) -> None:
@@ -131,38 +126,42 @@ def test_a_program_that_is_only_on_the_other_side_is_found_there(
     assert code == 0, printed
 
 
-@pytest.mark.parametrize("end_fails", [False, True])
+@pytest.mark.parametrize("end_fails", ["0", "3"])
 def test_what_a_kill_of_everything_left_is_ended_by_the_next_start_or_said(
-    repo: Repo, box: Path, end_fails: bool
+    repo: Repo, box: Path, end_fails: str
 ) -> None:
     """Killed with all that it started on this side, while its agent works on the
     other."""
     process, there = at_work(repo, box)
+    here = [one for one in repo.alive() if one.pid != there]
     for number in (signal.SIGSTOP, signal.SIGKILL):  # none ends what it started
-        for one in repo.alive():
+        for one in here:
             with contextlib.suppress(psutil.Error):
-                if one.pid != there:
-                    one.send_signal(number)
+                one.send_signal(number)
     process.communicate(timeout=10)
     assert len(running(box)) == 1 and psutil.pid_exists(there)
-    repo.env["END_FAILS"] = "3" if end_fails else "0"
-    code, _, printed = repo.run(repo.agent(MAKES))
-    assert (code, running(box)) == (0, []), printed
+    repo.env["END_FAILS"] = end_fails
+    printed = repo.ends("0: T1", repo.agent(MAKES)).printed
+    assert running(box) == []
     said = "what a killed run left behind the prefix could not be ended"
-    assert (said in printed) == end_fails
+    assert (said in printed) == (end_fails != "0")
 
 
-@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 2), (signal.SIGTERM, 1)])
+@cases("""
+name     times
+SIGINT   2
+SIGTERM  1
+""")
 def test_a_stop_by_hand_ends_the_other_side_at_once(
-    repo: Repo, box: Path, number: int, times: int
+    repo: Repo, box: Path, name: str, times: str
 ) -> None:
     process, there = at_work(repo, box)
-    for _ in range(times):
-        process.send_signal(number)
+    for _ in range(int(times)):
+        process.send_signal(signal.Signals[name])
         time.sleep(0.5)
     process.communicate(timeout=20)
     assert not psutil.pid_exists(there) and running(box) == []
-    assert [words[0] for words in log(box)].count("end") >= 1
+    assert "end" in [words[0] for words in log(box)]
 
 
 def documented() -> dict[str, str]:

@@ -25,7 +25,7 @@ import pytest
 from _ralph.agents import stream
 from _ralph.model import HANDOFF
 from tests import install_agents
-from tests.conftest import ROOT, Repo
+from tests.conftest import ROOT, Repo, cases
 from tests.model_server import (
     Fail,
     Hang,
@@ -36,6 +36,7 @@ from tests.model_server import (
     Step,
     Write,
 )
+from tests.scripts import of_verdicts
 from tests.test_bwrap import changed
 
 pytestmark = pytest.mark.agents
@@ -116,6 +117,10 @@ FILES = {
 }
 
 
+def environment(words: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in words.split())
+
+
 def settings(name: str, home: Path, url: str) -> dict[str, str]:
     """Points an agent at the model: writes its files below HOME; its environment."""
     if name in FILES:
@@ -125,7 +130,7 @@ def settings(name: str, home: Path, url: str) -> dict[str, str]:
     if name == "codex":  # its sandbox is not set up from a HOME below TMPDIR
         (home.parent / "tmp").mkdir(exist_ok=True)
         words = words.replace("HERE", str(home.parent / "tmp"))
-    env = dict(word.split("=", 1) for word in words.split())
+    env = environment(words)
     if name == "opencode":
         env["OPENCODE_CONFIG_CONTENT"] = OPENCODE.replace("{URL}", url)
     if name == "aider":
@@ -172,6 +177,11 @@ class Night:
     def verdict(self) -> dict[str, Any]:
         (only,) = self.repo.records("verdict")
         return only
+
+    @property
+    def ended(self) -> str:
+        """The exit status and the only verdict."""
+        return f"{self.code} {self.verdict['verdict']}"
 
     @property
     def stopped(self) -> str:
@@ -239,29 +249,24 @@ def limit_of(name: str) -> Fail:
     if name == "codex":
         error = {"type": "usage_limit_reached", "plan_type": "plus", "resets_at": at}
         return Fail(429, error=error)
-    return Fail(429, {"retry-after": "3600"})
+    return Fail(429, LATER)
+
+
+def events(repo: Repo) -> list[dict[str, Any]]:
+    """What the agent of the first attempt said."""
+    said = repo.read(".ralph/log/0001-US-001.out")
+    return [json.loads(line) for line in said.splitlines()]
 
 
 def need_namespaces() -> None:
     """Skip where the sandboxes of the agents cannot work: in many containers, for
     example."""
-    words = [
-        "bwrap",
-        "--unshare-all",
-        "--ro-bind",
-        "/",
-        "/",
-        "--proc",
-        "/proc",
-        "--dev",
-        "/dev",
-        "true",
-    ]
+    probe = "bwrap --unshare-all --ro-bind / / --proc /proc --dev /dev true"
     if shutil.which("bwrap") is None or shutil.which("socat") is None:
         pytest.skip("bwrap or socat is not on PATH")
-    probe = subprocess.run(words, capture_output=True, text=True)
-    if probe.returncode != 0:
-        pytest.skip(f"bwrap cannot make namespaces here: {probe.stderr.strip()}")
+    done = subprocess.run(probe.split(), capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip(f"bwrap cannot make namespaces here: {done.stderr.strip()}")
 
 
 # ---------------------------------------------------------------- the cases
@@ -293,10 +298,11 @@ def test_what_it_leaves_as_a_habit_is_no_part_of_the_work_and_no_notice(
     other = Write(repo.workspace / "other.txt", "x\n")
     more = "--map-tokens 1024" if name == "aider" else ""
     night = run(name, [other, Say("done")], "--full-permissions", "--once", more=more)
-    assert (night.code, night.verdict["verdict"]) == (3, "failed"), night.printed
-    assert not {"notices", "restored"} & night.verdict.keys()
-    left = night.verdict["left"]
-    assert repo.git("diff", "--name-only", night.verdict["base"], left) == "other.txt\n"
+    assert night.ended == "3 failed", night.printed
+    verdict = night.verdict
+    assert "notices" not in verdict and "restored" not in verdict
+    left = repo.git("diff", "--name-only", verdict["base"], verdict["left"])
+    assert left == "other.txt\n"
 
 
 @pytest.mark.parametrize("name", ["codex", "gemini", "aider"])
@@ -318,37 +324,47 @@ def test_the_handoff_is_written_with_its_own_tool_and_permissions(
     need_namespaces()
     handoff = Write(repo.workspace / HANDOFF, "learned: use make\n")
     night = run(name, [hello(repo), handoff, Say("Made it.")])
-    assert (night.code, night.verdict["verdict"]) == (0, "passed")
+    assert night.ended == "0 passed"
     assert night.verdict["handoff"] == {"learned": "use make"}
     names = repo.git("ls-tree", "-r", "--name-only", "ralph/hello")
     assert names == "a.txt\nhello.txt\n"
 
 
-ALL = tuple(CLIS)
+# What the provider does, how the run ends, and its words. OpenCode and Pi wait for an
+# hour in silence: that a limit is none of theirs is told from the deadline; Aider tries
+# a page for a minute.
+FAILURES = """
+what                               step      ended          words
+a limit                            Fail 429  75 limited     --agent-timeout 40s
+a refused key                      Fail 401  5 unavailable  -
+no such model, or a wrong address  Page 404  5 unavailable  -
+a page of a proxy                  Page 200  75 limited     --max-wait 0
+no answer                          Fail 503  75 limited     -v --agent-timeout 60s
+"""
 
 
-# What the provider does, the exit status, the verdict, which agents tell ralph of it,
-# and the words of the run. OpenCode and Pi wait for an hour in silence: that a limit is
-# none of theirs is told from the deadline; Aider tries a page for a minute.
-FAILURES: dict[str, tuple[Step, int, str, tuple[str, ...], str]] = {
-    "a limit": (Fail(429, {"retry-after": "3600"}), 75, "limited", ALL, "--agent-timeout 40s"),
-    "a refused key": (Fail(401), 5, "unavailable", ALL, ""),
-    "no such model, or a wrong address": (Page(404), 5, "unavailable", ALL, ""),
-    "a page of a proxy": (Page(200), 75, "limited", ALL[:-1], "--max-wait 0"),
-    "no answer": (Fail(503), 75, "limited", ("claude", "codex", "pi", "aider"), "-v --agent-timeout 60s"),
-}  # fmt: skip
+SILENT = {"a page of a proxy": "aider", "no answer": "gemini opencode"}
 
 
-@pytest.mark.parametrize("what", FAILURES)
+"""Who does not tell ralph of it."""
+
+
+LATER = {"retry-after": "3600"}
+
+
+@cases(FAILURES)
 @every_agent
 def test_a_provider_that_fails_costs_no_attempt(
-    name: str, what: str, run: Runner
+    name: str, what: str, step: str, ended: str, words: str, run: Runner
 ) -> None:
-    step, code, verdict, agents, words = FAILURES[what]
-    if name not in agents:
+    if name in SILENT.get(what, "").split():
         pytest.skip(f"{name} does not tell it")
-    night = run(name, [step], "--full-permissions", "--once", *words.split())
-    assert (night.code, night.verdict["verdict"]) == (code, verdict), night.printed
+    kind, status = step.split()
+    fails = Page(int(status)) if kind == "Page" else Fail(int(status))
+    if what == "a limit":
+        fails = Fail(429, LATER)
+    night = run(name, [fails], "--full-permissions", "--once", *words.split())
+    assert night.ended == ended, night.printed
     # `failed` once an attempt has counted
     assert night.summary["tasks"][0]["state"] == "open" and night.model.asked
     if what == "a refused key" and name in ("claude", "codex"):
@@ -387,23 +403,26 @@ def test_the_end_of_a_limit_is_read_where_it_is_told(name: str, run: Runner) -> 
     env = SUBSCRIPTION if name == "claude" else {}
     words = ("--full-permissions", "--max-wait", "30m")
     night = run(name, [limit_of(name)], *words, **env)
-    assert (night.code, night.verdict["verdict"]) == (75, "limited"), night.printed
+    assert night.ended == "75 limited", night.printed
     said = r"the provider's limit ends in (\d+) min.*, more than --max-wait allows"
     left = re.search(said, night.stopped)
     assert left and 55 <= int(left[1]) <= 60, night.stopped
 
 
+# OpenCode's key stands in its settings, and is refused
 NO_KEY = {
-    "claude": {"ANTHROPIC_API_KEY": ""},
-    "codex": {"SCRIPTED_KEY": ""},
-    "gemini": {"GEMINI_API_KEY": ""},
-    "opencode": {},  # its key stands in its settings, and is refused
-    "pi": {"PI_CODING_AGENT_DIR": "/nowhere"},
-    "aider": {"OPENAI_API_KEY": ""},
+    "claude": "ANTHROPIC_API_KEY=",
+    "codex": "SCRIPTED_KEY=",
+    "gemini": "GEMINI_API_KEY=",
+    "opencode": "",
+    "pi": "PI_CODING_AGENT_DIR=/nowhere",
+    "aider": "OPENAI_API_KEY=",
 }
 
 
-SUBSCRIPTION = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-test"}
+SUBSCRIPTION = environment(
+    "ANTHROPIC_API_KEY= CLAUDE_CODE_OAUTH_TOKEN=sk-ant-oat01-test"
+)
 
 
 def probe(name: str, repo: Repo, step: Step, **env: str) -> str:
@@ -425,32 +444,32 @@ def probe(name: str, repo: Repo, step: Step, **env: str) -> str:
 @every_agent
 def test_doctor_probes_it(name: str, repo: Repo) -> None:
     said = probe(name, repo, Say("ok"))
-    assert said.startswith("ok ") and re.search(r"\$\d|[1-9][\d.]*k tokens$", said), (
-        said
-    )
+    assert said.startswith("ok "), said
+    assert re.search(r"\$\d|[1-9][\d.]*k tokens$", said), said
     assert (" $0." in said) == (name in DOLLARS)
 
 
 @every_agent
 def test_it_plans(name: str, repo: Repo) -> None:
     needs(name)
-    task = {"id": "US-001", "title": "greet", "checks": ["test -f hello"]}
-    task["acceptanceCriteria"] = ["It says hello"]
-    answer = {"questions": [], "description": "It greets.", "userStories": [task]}
+    task = '{"id": "US-001", "title": "greet", "checks": ["test -f hello"], "acceptanceCriteria": ["It says hello"]}'
+    answer = (
+        f'{{"questions": [], "description": "It greets.", "userStories": [{task}]}}'
+    )
     repo.write("../brief.md", "A program that greets.")
-    with ModelServer([Say(f"I looked.\n{json.dumps(answer)}")]) as model:
+    with ModelServer([Say(f"I looked.\n{answer}")]) as model:
         env: Any = surroundings(name, repo, model.url)
         words = ("plan", "../brief.md", "--planner", CLIS[name])
         done = repo.ralph(*words, timeout=180, **env)
     assert done.returncode == 0, done.stdout + done.stderr
     plan = json.loads(repo.read("prd.json"))
-    assert plan["userStories"] == [{**task, "passes": False}]
+    assert plan["userStories"] == [{**json.loads(task), "passes": False}]
     assert repo.read("a.txt") == "a\n" and repo.alive() == []
 
 
 @every_agent
 def test_doctor_finds_that_nobody_is_logged_in(name: str, repo: Repo) -> None:
-    said = probe(name, repo, Fail(401), **NO_KEY[name])
+    said = probe(name, repo, Fail(401), **environment(NO_KEY[name]))
     assert said.startswith("error "), said
 
 
@@ -464,9 +483,10 @@ def test_doctor_finds_a_limit(name: str, repo: Repo) -> None:
 def test_a_stop_hook_that_never_lets_claude_end_blocks_the_task(
     repo: Repo, run: Runner
 ) -> None:
-    hook = {"type": "command", "command": "echo 'run the tests first' >&2; exit 2"}
+    command = "echo 'run the tests first' >&2; exit 2"
+    hook = f'{{"type": "command", "command": "{command}"}}'
     repo.write(
-        ".claude/settings.json", json.dumps({"hooks": {"Stop": [{"hooks": [hook]}]}})
+        ".claude/settings.json", f'{{"hooks": {{"Stop": [{{"hooks": [{hook}]}}]}}}}'
     )
     repo.commit("a Stop hook")
     # Its own limit is nine times in a row, without a tool in between
@@ -480,8 +500,7 @@ def test_a_stop_hook_that_never_lets_claude_end_blocks_the_task(
 def test_a_model_that_never_answers(name: str, run: Runner) -> None:
     words = ("--full-permissions", "--once", "--agent-timeout", "30s")
     night = run(name, [Hang()], *words)
-    verdict = night.verdict["verdict"]
-    assert (night.code, verdict) in ((75, "limited"), (3, "timed-out")), night.printed
+    assert night.ended in ("75 limited", "3 timed-out"), night.printed
     assert night.model.asked and night.seconds >= 20
 
 
@@ -505,9 +524,8 @@ def test_codex_takes_over_while_claude_is_limited(repo: Repo, run: Runner) -> No
     codex = [hello(repo), Say("done")]
     night = run("claude", [limit_of("claude")], *words, codex=codex, **SUBSCRIPTION)
     assert night.code == 0 and not repo.records("wait"), night.printed
-    first, second = repo.records("verdict")
-    assert (first["agent"], first["verdict"]) == ("claude", "limited")
-    assert (second["agent"], second["verdict"]) == ("codex", "passed")
+    assert of_verdicts(repo, "agent") == ["claude", "codex"]
+    assert of_verdicts(repo, "verdict") == ["limited", "passed"]
     assert night.seconds < 60
 
 
@@ -542,27 +560,25 @@ def test_claude_keeps_its_dollar_limit_and_names_its_session(
     words = ("--full-permissions", "--max-usd", "1")
     night = run("claude", [hello(repo), Say("done")], *words)
     assert night.code == 0 and 0 < night.summary["usd"] < 1, night.printed
-    first = json.loads(repo.read(".ralph/log/0001-US-001.out").splitlines()[0])
-    assert first["session_id"] == night.verdict["session"]
+    assert events(repo)[0]["session_id"] == night.verdict["session"]
 
 
-@pytest.mark.parametrize(("last", "seconds"), [("600", 20.0), ("3", 0.0)])
+@pytest.mark.parametrize("ends", [False, True])
 def test_the_result_counts_of_a_claude_that_waits_for_a_task_of_its_own(
-    repo: Repo, run: Runner, monkeypatch: pytest.MonkeyPatch, last: str, seconds: float
+    repo: Repo, run: Runner, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
     """It says its result, and exits when its background task has ended; one that never
     does is ended."""
     monkeypatch.setattr(stream, "BACKGROUND", 20.0)
-    steps = [hello(repo), Run(f"sleep {last}", background=True), Say("done")]
-    night = run("claude", steps, "--full-permissions")
-    assert (night.code, night.verdict["verdict"]) == (0, "passed"), night.printed
-    said = [
-        json.loads(line)
-        for line in repo.read(".ralph/log/0001-US-001.out").splitlines()
-    ]
-    results = [event for event in said if event["type"] == "result"]
-    assert len(results) == (1 if seconds else 2)
-    assert seconds < night.verdict["seconds"] < 60
+    sleeps = Run("sleep 3" if ends else "sleep 600", background=True)
+    night = run("claude", [hello(repo), sleeps, Say("done")], "--full-permissions")
+    assert night.ended == "0 passed", night.printed
+    results = [event for event in events(repo) if event["type"] == "result"]
+    took = night.verdict["seconds"]
+    if ends:
+        assert len(results) == 2 and took < 60
+    else:
+        assert len(results) == 1 and 20 < took < 60
     assert night.verdict["usd"] == pytest.approx(results[-1]["total_cost_usd"])
 
 
