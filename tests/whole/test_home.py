@@ -4,7 +4,6 @@ was."""
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -129,10 +128,8 @@ def vandals_of(table: str) -> dict[str, dict[str, tuple[str, str]]]:
         if row.startswith("# "):
             few = found[row[2:]] = {}
             continue
-        name, deed, word = (f"{row} :: " if row.count(" :: ") == 1 else row).split(
-            " :: "
-        )
-        few[name] = (source(deed), word)
+        name, deed, *word = row.split(" :: ")
+        few[name] = (source(deed), "".join(word))
     return found
 
 
@@ -175,9 +172,7 @@ for one in mine.txt theirs/x/y build/mine; do echo mine > $one; done
 echo secret > .env; echo secret > conf/.env
 """
 FILES = ".env .git .gitignore .worktreeinclude AGENTS.md FIRST.txt a.txt b.txt c.txt conf prd.json progress.txt tests"
-SEEN = {
-    "rules": "the rules\n", "status": [], "tests": "real\n", "a": "a\n", "tags": "v1\n", "env": "secret\n",
-}  # fmt: skip
+SEEN = r"""{"rules": "the rules\n", "status": [], "tests": "real\n", "a": "a\n", "tags": "v1\n", "env": "secret\n"}"""
 
 
 def a_person_at_work(repo: Repo) -> None:
@@ -186,11 +181,19 @@ def a_person_at_work(repo: Repo) -> None:
 
 
 GROUPS = vandals_of(VANDALS)
-ALL = {(group, name): GROUPS[group][name] for group in GROUPS for name in GROUPS[group]}
-# Every ninth, in one night; `make test-crash` lets them all in.
-NIGHTS: dict[str, Any] = (
-    GROUPS if WHOLE else {"every ninth": dict(sample(ALL.items(), 9))}
-)
+
+
+def nights() -> dict[str, dict[str, tuple[str, str]]]:
+    """Every ninth, in one night; `make test-crash` lets them all in."""
+    if WHOLE:
+        return GROUPS
+    every = []
+    for group, few in GROUPS.items():
+        every += [(f"{group}: {name}", deed) for name, deed in few.items()]
+    return {"every ninth": dict(sample(every, 9))}
+
+
+NIGHTS = nights()
 
 
 @pytest.mark.parametrize("what", NIGHTS)
@@ -199,13 +202,14 @@ def test_home_is_as_it_was_and_nothing_passed(repo: Repo, what: str) -> None:
     found."""
     a_person_at_work(repo)
     words, done_by = {}, {}
-    for number, (name, (deed, word)) in enumerate(NIGHTS[what].items(), 1):
-        words[f"V{number}"] = (name, word)
+    for number, (deed, word) in enumerate(NIGHTS[what].values(), 1):
+        words[f"V{number}"] = word
         done_by[f"V{number}"] = deed.replace("HOME", str(repo.path))
     names = ["FIRST", *words, "LAST"]
     tasks = [{"id": name, **own(name)} for name in names]
     repo.plan(*tasks, protect=["tests/**", "conftest.py"], limits={"attempts": 1})
-    before, had, remote = home_of(repo), objects(repo), repo.git("ls-remote", "origin")
+    before, had = home_of(repo), objects(repo)
+    remote = repo.git("ls-remote", "origin")
     agent = repo.agent(SCRIPT.format(deeds=done_by, outside=str(repo.outside)))
 
     run = ("run", "-q", "--agent", agent, "--agent-timeout", "20s")
@@ -213,9 +217,9 @@ def test_home_is_as_it_was_and_nothing_passed(repo: Repo, what: str) -> None:
     assert done.returncode == 4, (done.stderr, repo.verdicts())
     assert "Traceback" not in done.stderr, done.stderr
     assert repo.gone_within(2), repo.alive()
-    for name, (deed, word) in words.items():
-        assert (repo.outside / f"did-{name}").exists(), deed
-        assert word in told(repo, name), deed
+    for name, word in words.items():
+        assert (repo.outside / f"did-{name}").exists(), done_by[name]
+        assert word in told(repo, name), done_by[name]
     assert changed(before, home_of(repo)) == []
     assert had <= objects(repo)
     assert repo.git("fsck", "--no-dangling") == ""
@@ -232,4 +236,4 @@ def test_home_is_as_it_was_and_nothing_passed(repo: Repo, what: str) -> None:
     seen = json.loads(repo.read("../seen"))
     assert seen.pop("plan") == [[task["id"], task["checks"]] for task in tasks]
     assert {*seen.pop("files")} - {"build", "moved"} == {*FILES.split()}
-    assert seen == SEEN
+    assert seen == json.loads(SEEN)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Repo, sample
+from tests.conftest import Repo, cases
 from tests.oracle import fresh_clone_is_green
 from tests.scripts import (
     MAKES,
@@ -42,25 +42,23 @@ def test_tasks_are_worked_side_by_side_and_land_one_after_the_other(repo: Repo) 
     """As many as the plan says; the command line goes before it."""
     agent = repo.agent(f"time.sleep(0.3); {MAKES}")
     repo.plan(*tasks(4), limits={"jobs": 2})
-    assert repo.run(agent)[0] == 0
+    repo.ends("0: T1 T2 T3 T4", agent)
     assert most_at_once(repo) == 2
-    repo.plan(*tasks(6), limits={"jobs": 2}, project="other")
+    six = tasks(6)
+    repo.plan(*six, limits={"jobs": 2}, project="other")
     repo.write("progress.txt", "")
-    code, summary, printed = repo.run(agent, "--jobs", "3")
-    assert (code, summary["passed"]) == (0, 6), printed
+    repo.ends("0: T1 T2 T3 T4 T5 T6", agent, "--jobs", "3")
     assert most_at_once(repo) == 3 and len(repo.verdicts()) == 6
-    assert {start.get("worker", 0) for start in repo.records("start")} == {0, 2, 3}
-    checks = [task["checks"][0] for task in tasks(6)]
+    workers = {start.get("worker", 0) for start in repo.records("start")}
+    assert workers == {0, 2, 3}
+    checks = [task["checks"][0] for task in six]
     assert fresh_clone_is_green(repo, "ralph/other", checks)
 
 
 # ---------------------------------------------------------------- the line before the room
 
 
-def test_what_is_green_alone_and_red_together_does_not_land(repo: Repo) -> None:
-    repo.plan(*tasks(2), checks=["test $(ls | grep -c ^alone) != 2"])
-    agent = repo.agent(
-        f"""{MEET}
+ALONE = f"""{MEET}
 import subprocess
 begun("T1", "T2")
 first = number() == 1
@@ -69,10 +67,12 @@ if task == "T2" and first: wait(lambda: has_landed("T1"))
 if first: P(f"alone-{{task}}").touch()
 elif P("alone-T2").exists(): os.unlink("alone-T2")
 """
-    )
-    code, _, printed = repo.run(agent, "--jobs", "2")
-    assert code == 0, printed
-    assert repo.verdicts() == ["T1 passed", "T2 failed", "T2 passed"]
+
+
+def test_what_is_green_alone_and_red_together_does_not_land(repo: Repo) -> None:
+    repo.plan(*tasks(2), checks=["test $(ls | grep -c ^alone) != 2"])
+    verdicts = "0: T1 passed, T2 failed, T2 passed"
+    repo.judges(verdicts, repo.agent(ALONE), "--jobs", "2")
 
 
 def test_a_check_may_hold_what_there_is_only_once(repo: Repo) -> None:
@@ -81,8 +81,7 @@ def test_a_check_may_hold_what_there_is_only_once(repo: Repo) -> None:
     port = repo.outside / "port"
     holds = f"mkdir {port} && sleep 0.1 && rmdir {port}"
     repo.plan(*tasks(6), checks=[holds], limits={"attempts": 1})
-    code, _, printed = repo.run(repo.agent(MAKES), "--jobs", "6")
-    assert (code, len(repo.passed())) == (0, 6), printed
+    repo.ends("0: T1 T2 T3 T4 T5 T6", repo.agent(MAKES), "--jobs", "6")
 
 
 # ---------------------------------------------------------------- who takes up what
@@ -92,15 +91,21 @@ def test_iterations_are_those_of_all_loops(repo: Repo) -> None:
     repo.plan(*tasks(5))
     agent = repo.agent(f"time.sleep(0.2); {MAKES}")
     code, summary, _ = repo.run(agent, "--jobs", "4", "--max-iterations", "3")
-    assert (code, summary["stop"], len(repo.passed())) == (3, "limit", 3)
-    assert len(repo.records("start")) == 3
+    assert code == 3 and summary["stop"] == "limit"
+    assert len(repo.passed()) == len(repo.records("start")) == 3
 
 
 # ---------------------------------------------------------------- how it ends
 
 
-@pytest.mark.parametrize("how", ["stop", "SIGINT"])
-def test_those_under_way_finish_when_it_is_asked_to_stop(repo: Repo, how: str) -> None:
+@cases("""
+how     exit
+stop    3
+SIGINT  130
+""")
+def test_those_under_way_finish_when_it_is_asked_to_stop(
+    repo: Repo, how: str, exit: str
+) -> None:
     repo.plan(*tasks(4))
     agent = repo.agent(f"{MEET}\nwait((OUT / 'go').exists)\n{MAKES}")
     process = repo.start("run", "--agent", agent, "--jobs", "2")
@@ -112,7 +117,7 @@ def test_those_under_way_finish_when_it_is_asked_to_stop(repo: Repo, how: str) -
     time.sleep(0.5)
     repo.write("../go", "")
     printed = process.communicate(timeout=30)[0]
-    assert process.returncode == (3 if how == "stop" else 130), printed
+    assert process.returncode == int(exit), printed
     assert sorted(repo.verdicts()) == ["T1 passed", "T2 passed"]
     assert len(repo.records("start")) == 2 and repo.gone_within(0.5)
 
@@ -135,12 +140,13 @@ def test_a_providers_limit_holds_back_its_own_tasks_and_no_others(repo: Repo) ->
     other = repo.agent(f"time.sleep(0.3); {MAKES}", "other")
     repo.plan(*some, agents={"speaker": ROW}, agent=other)
     done = repo.ralph("run", "--jobs", "2", first=SOON)
-    assert (done.returncode, repo.verdicts()[0]) == (0, "T1 limited"), done.stdout
+    assert done.returncode == 0, done.stdout
+    assert repo.verdicts()[0] == "T1 limited"
     (wait,) = repo.records("wait")
     times = {one["task"]: one["time"] for one in repo.records("verdict")}
-    held, free = [times.pop("T1"), times.pop("T3")], times.values()
-    assert min(held) >= wait["until"] - 1
-    assert max(free) < wait["until"], repo.verdicts()
+    held = min(times.pop("T1"), times.pop("T3"))
+    assert held >= wait["until"] - 1
+    assert max(times.values()) < wait["until"], repo.verdicts()
 
 
 PAYS = {**ROW, "argv": ["speaker", "{budget}", "{args}"]}
@@ -162,13 +168,21 @@ else:
 """
 
 
-@pytest.mark.parametrize("limit", sample([1.9, 0.9, 3.0], 3))
-def test_four_loops_never_spend_more_than_the_limit(repo: Repo, limit: float) -> None:
+@cases(
+    """
+limit
+1.9
+0.9
+3.0
+""",
+    3,
+)
+def test_four_loops_never_spend_more_than_the_limit(repo: Repo, limit: str) -> None:
     repo.plan(*tasks(8), agents={"speaker": PAYS}, limits={"attempts": 9})
-    words = ("--jobs", "4", "--max-usd", str(limit))
+    words = ("--jobs", "4", "--max-usd", limit)
     code, summary, printed = repo.run(speaker(repo, SPENDS), *words, first=NEVER_STUCK)
     assert code in (3, 4), printed
     spent = [float(line.split()[0]) for line in repo.read("../spent").splitlines()]
     assert summary["usd"] == pytest.approx(sum(spent))
-    assert sum(spent) <= limit + 1e-6
+    assert sum(spent) <= float(limit) + 1e-6
     assert min(spent[:-1]) > 0  # nobody is sent with next to nothing

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,19 +116,15 @@ def random_plan(chance: random.Random) -> list[Made]:
     """3 to 12 tasks, each of which may need some that stand before it."""
     made: list[Made] = []
     for number in range(1, chance.randint(3, 12) + 1):
-        count = {kind: sum(task.kind == kind for task in made) for kind in KINDS}
+        count = Counter(task.kind for task in made)
         left = [kind for kind, (most, _) in KINDS.items() if count[kind] < most]
         kind = chance.choices(left, [KINDS[kind][1] for kind in left])[0]
         fails = chance.randint(1, ATTEMPTS - 1) if kind in ("fails", "lies") else 0
         earlier = [task.id for task in made]
-        needs = chance.sample(
-            earlier, min(len(earlier), chance.choice((0, 0, 0, 1, 2)))
-        )
-        made.append(
-            Made(
-                f"T{number}", kind, fails, chance.uniform(0, 0.5), tuple(sorted(needs))
-            )
-        )
+        few = min(len(earlier), chance.choice((0, 0, 0, 1, 2)))
+        needs = tuple(sorted(chance.sample(earlier, few)))
+        pause = chance.uniform(0, 0.5)
+        made.append(Made(f"T{number}", kind, fails, pause, needs))
     return made
 
 
@@ -136,11 +133,8 @@ def can_pass(plan: list[Made]) -> set[str]:
     does."""
     passed: set[str] = set()
     for task in plan:  # what a task needs stands before it
-        if (
-            task.kind != "never"
-            and task.fails < ATTEMPTS
-            and passed.issuperset(task.needs)
-        ):
+        succeeds = task.kind != "never" and task.fails < ATTEMPTS
+        if succeeds and passed.issuperset(task.needs):
             passed.add(task.id)
     return passed
 
@@ -151,21 +145,18 @@ def set_up(repo: Repo, plan: list[Made]) -> str:
     repo.commit("line")
     repo.write("a.txt", "edited\n")
     repo.write("mine.txt", "mine\n")
-    tasks = [
-        {"id": task.id, "checks": [task.check], "dependsOn": list(task.needs)}
-        for task in plan
-    ]
-    alone = (
-        f"flock -n {repo.outside}/in-$RALPH_PLACE sleep 0.02"
-        if shutil.which("flock")
-        else "true"
-    )
+    tasks, fates, pauses = [], {}, {}
+    for task in plan:
+        needs = list(task.needs)
+        tasks.append({"id": task.id, "checks": [task.check], "dependsOn": needs})
+        fates[task.id] = (task.kind, task.fails)
+        pauses[task.id] = task.pause
+    alone = "true"
+    if shutil.which("flock"):
+        alone = f"flock -n {repo.outside}/in-$RALPH_PLACE sleep 0.02"
+    checks = [NO_CLAIM_TWICE, {"name": "alone", "run": alone}]
     limits = {"attempts": ATTEMPTS, "iterations": 10_000}
-    repo.plan(
-        *tasks, checks=[NO_CLAIM_TWICE, {"name": "alone", "run": alone}], limits=limits
-    )
-    fates = {task.id: (task.kind, task.fails) for task in plan}
-    pauses = {task.id: task.pause for task in plan}
+    repo.plan(*tasks, checks=checks, limits=limits)
     return repo.agent(f"FATES, PAUSES = {fates!r}, {pauses!r}\n{AGENT}")
 
 
@@ -189,39 +180,45 @@ def is_worn(repo: Repo, plan: list[Made]) -> bool:
     rows = {task.id: 1 + task.kind.startswith("kills") for task in plan}
     with contextlib.suppress(OSError):
         for record in repo.records("verdict"):
-            if not record.get("uncounted"):
-                again = rows.get(record["task"], 0) + 1
-                rows[record["task"]] = (
-                    again if record["verdict"] == "interrupted" else 1
-                )
+            task = record["task"]
+            if record.get("uncounted"):
+                continue
+            interrupted = record["verdict"] == "interrupted"
+            rows[task] = rows.get(task, 0) + 1 if interrupted else 1
     return max(rows.values()) > 2
 
 
 def kill(repo: Repo, plan: list[Made], chance: random.Random) -> None:
     """kill -9 of everything, of the supervisor, of all of ralph, or of one loop."""
     supervisors, loops = halves(repo)
-    who = chance.choice(
-        ("everything", "everything", "supervisor", "all of ralph", "loop")
-    )
+    whom = ("everything", "everything", "supervisor", "all of ralph", "loop")
+    who = chance.choice(whom)
+    chosen: list[psutil.Process] = []
     if who == "everything":
         repo.kill()
-    chosen = {
-        "supervisor": supervisors,
-        "all of ralph": supervisors + loops,
-        "loop": chance.sample(loops, min(len(loops), 1)),
-    }.get(who, [])
-    for process in chosen:
-        with contextlib.suppress(psutil.Error):
-            process.suspend()
-    for process in chosen:
-        with contextlib.suppress(psutil.Error):
-            process.send_signal(signal.SIGKILL)
-    if who == "supervisor" and not any(
-        task.kind.startswith("kills") for task in plan
-    ):  # else both can be gone
-        assert repo.gone_within(5), (
-            f"the supervisor is gone, and these are not: {repo.alive()}"
-        )
+    elif who == "supervisor":
+        chosen = supervisors
+    elif who == "all of ralph":
+        chosen = supervisors + loops
+    else:
+        chosen = chance.sample(loops, min(len(loops), 1))
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for process in chosen:
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(number)
+    # where an agent kills its loop, both can be gone
+    if who == "supervisor" and not any(task.kind.startswith("kills") for task in plan):
+        left = f"the supervisor is gone, and these are not: {repo.alive()}"
+        assert repo.gone_within(5), left
+
+
+def started(repo: Repo, words: tuple[str, ...], said: Path) -> subprocess.Popen[bytes]:
+    """ralph as a person starts it; what it says beside its summary goes to a file."""
+    argv = [sys.executable, "-m", "ralph", *words]
+    with said.open("wb") as file:
+        return subprocess.Popen(
+            argv, cwd=repo.path, env=repo.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file
+        )  # fmt: skip
 
 
 def night(
@@ -230,29 +227,24 @@ def night(
     """Start ralph again and again, then with any number of loops, until it ends by
     itself; how often it was killed."""
     kills, most, last = 0, chance.randint(1, 3), time.monotonic() + PATIENCE
+    told = repo.outside / "said"
     while time.monotonic() < last:
-        several = ("--jobs", str(jobs), "--agent-timeout", "4s")
-        words = ("run", "--json", "--agent", agent, *several)
-        with (repo.outside / "said").open("wb") as said:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "ralph", *words],
-                cwd=repo.path, env=repo.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said,
-            )  # fmt: skip
+        words = ("run", "--json", "--agent", agent, "--agent-timeout", "4s")
+        process = started(repo, (*words, "--jobs", str(jobs)), told)
         at = time.monotonic() + chance.uniform(0.5, 5)
         while process.poll() is None and time.monotonic() < last:
             if kills < most and time.monotonic() > at and not is_worn(repo, plan):
                 kill(repo, plan, chance)
-                kills, at = kills + 1, time.monotonic() + chance.uniform(0.5, 5)
+                kills += 1
+                at = time.monotonic() + chance.uniform(0.5, 5)
             time.sleep(0.02)
         out = process.communicate(timeout=10)[0]
-        said_words = (repo.outside / "said").read_text()
-        assert "Traceback" not in said_words, said_words
+        said = told.read_text()
+        assert "Traceback" not in said, said
         if process.returncode != -signal.SIGKILL:
-            summary = json.loads(out)
-            assert (summary["stop"], process.returncode) in (
-                ("complete", 0),
-                ("blocked", 4),
-            ), said_words
+            stop = json.loads(out)["stop"]
+            ended = f"{process.returncode} {stop}"
+            assert ended in ("0 complete", "4 blocked"), said
             return kills
         jobs = chance.choice(JOBS)
     raise AssertionError(f"the night did not end within {PATIENCE:.0f} s")
@@ -260,10 +252,12 @@ def night(
 
 def landed(repo: Repo) -> list[tuple[str, str]]:
     """What is on the branch, oldest first: commit, and the task of its subject."""
-    lines = repo.git(
-        "log", "--reverse", "--format=%H %s", f"main..{BRANCH}"
-    ).splitlines()
-    return [(line.split()[0], line.split()[1].rstrip(":")) for line in lines]
+    log = repo.git("log", "--reverse", "--format=%H %s", f"main..{BRANCH}")
+    found = []
+    for line in log.splitlines():
+        commit, subject = line.split(" ", 1)
+        found.append((commit, subject.partition(":")[0]))
+    return found
 
 
 def red_commits(repo: Repo, checks: dict[str, str]) -> list[str]:
@@ -274,22 +268,13 @@ def red_commits(repo: Repo, checks: dict[str, str]) -> list[str]:
     for commit, task in landed(repo):
         passed.append(checks[task])
         with tempfile.TemporaryDirectory() as top:
-            clone = Path(top, "clone")
-            subprocess.run(
-                ["git", "clone", "-qn", str(repo.path), str(clone)], env=env, check=True
-            )
-            subprocess.run(
-                ["git", "checkout", "-q", "--detach", commit],
-                cwd=clone,
-                env=env,
-                check=True,
-            )
-            red = [
-                check
-                for check in passed
-                if subprocess.run(["sh", "-c", check], cwd=clone).returncode
-            ]
-            found += [f"{task} ({commit[:8]}): {check}" for check in red]
+            clone = ["git", "clone", "-qn", str(repo.path), top]
+            subprocess.run(clone, env=env, check=True)
+            checkout = ["git", "-C", top, "checkout", "-q", "--detach", commit]
+            subprocess.run(checkout, env=env, check=True)
+            for check in passed:
+                if subprocess.run(["sh", "-c", check], cwd=top).returncode:
+                    found.append(f"{task} ({commit[:8]}): {check}")
     return found
 
 
@@ -311,17 +296,16 @@ def test_a_night_ends_as_the_model_says_with_any_number_of_loops(
     tally("model attempts", len(repo.records("start")))
     told += f"\n{repo.verdicts()}"
     assert every_start_has_one_verdict(repo), told
-    wanted = can_pass(plan)
-    assert set(repo.passed()) == wanted, told
-    assert sorted(task for _, task in landed(repo)) == sorted(wanted), told
-    assert sorted(one for one in repo.verdicts() if one.endswith(" passed")) == sorted(
-        f"{task} passed" for task in wanted
-    ), told
+    wanted = sorted(can_pass(plan))
+    assert sorted(repo.passed()) == wanted, told
+    assert sorted(task for _, task in landed(repo)) == wanted, told
+    passes = [one for one in repo.verdicts() if one.endswith(" passed")]
+    assert sorted(passes) == [f"{task} passed" for task in wanted], told
     red = red_commits(repo, {task.id: task.check for task in plan})
     assert not red, f"{told}\n{red}"
     assert repo.gone_within(3), f"{told}\n{repo.alive()}"
-    assert not changed(home, home_of(repo)), f"{told}\n{changed(home, home_of(repo))}"
-    assert not [record for record in repo.records("recheck") if record.get("broken")], (
-        told
-    )
+    differs = changed(home, home_of(repo))
+    assert not differs, f"{told}\n{differs}"
+    for record in repo.records("recheck"):
+        assert not record.get("broken"), told
     repo.git("fsck", "--no-dangling")
