@@ -112,7 +112,7 @@ def test_checks_that_kill_ralph_again_and_again_end_the_run(
     """A check is the agent's code too. Its work is kept, and nobody is paid again."""
     repo.plan(f"{before}kill -9 $PPID; sleep 1; false")
     agent = repo.agent(f"{runs(repo)}P(f'{{task}}.txt').touch()")
-    summary, printed = repo.ends("1: ", agent, timeout=90)
+    summary, printed = repo.ends("1:", agent, timeout=90)
     assert summary["reason"] == "loop 1 was killed at T1, 4 times"
     assert repo.verdicts() == ["T1 interrupted"] * (0 if before else 3)
     assert (repo.outside / "runs").exists() == bool(before)
