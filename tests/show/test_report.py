@@ -15,12 +15,11 @@ import pytest
 from tests.conftest import Repo
 from tests.scripts import cost, plan, speaker
 
-BLOCKS = {"h1", "h2", "h3", "p", "pre", "li", "tr", "summary"}
+BLOCKS = {*["h1", "h2", "h3", "p", "pre", "li", "tr", "summary"]}
 VOID = {"meta", "br"}
-TAGS = BLOCKS | VOID | {
-    "html", "head", "title", "style", "body", "ul", "b", "span", "details", "div", "table", "th", "td",
-}  # fmt: skip
-ATTRIBUTES = {"lang", "charset", "name", "content", "http-equiv", "class", "open"}
+OTHERS = "html head title style body ul b span details div table th td"
+TAGS = BLOCKS | VOID | {*OTHERS.split()}
+ATTRIBUTES = {*["lang", "charset", "name", "content", "http-equiv", "class", "open"]}
 
 
 class Page(HTMLParser):
@@ -153,11 +152,11 @@ def one_night(tmp_path_factory: pytest.TempPathFactory) -> Repo:
     failed, one is open, one was marked by hand."""
     made = Repo(tmp_path_factory.mktemp("night"))
     tasks: list[dict[str, Any]] = []
-    for number in range(1, 7):
+    for number in range(1, 6):
         check = f"cat T{number}.txt; grep -q good T{number}.txt"
         tasks.append({"checks": [{"name": "own", "run": check}]})
     tasks[2]["dependsOn"] = ["T2"]
-    tasks[5] = {"passes": True, "checks": ["test -f a.txt"]}
+    tasks.append({"passes": True, "checks": ["test -f a.txt"]})
     plan(made, *tasks, limits={"attempts": 2}, protect=["locked.txt"])
     made.sh("echo theirs > locked.txt; echo 'assert 1' > test_prices.py")
     made.commit("plan")
@@ -190,24 +189,25 @@ def alike(words: str, repo: Repo) -> str:
 def test_it_is_written_where_it_says(night: Repo) -> None:
     done = night.ralph("report")
     written = Path(done.stdout.strip())
-    assert (done.returncode, written) == (0, night.path / ".ralph/report.html")
+    assert written == night.path / ".ralph/report.html"
     assert "T2" in Page(written.read_text()).text
     night.sh("echo mine > ../victim; ln -sf ../../victim .ralph/report.html")
     assert night.ralph("report").returncode == 0  # an agent may have made the link
-    assert night.read("../victim") == "mine\n" and not written.is_symlink()
+    assert night.read("../victim") == "mine\n"
+    assert not written.is_symlink()
     assert night.git("status", "--porcelain") == " M prd.json\n?? progress.txt\n"
 
 
 # ---------------------------------------------------------------- what others wrote
 
 SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&lt;b&gt;"
-HOSTILE: dict[str, Any] = {
-    "handoff": dict.fromkeys(("learned", "ruled out", "next step", "question"), SCRIPT),
-    "judge": {"agrees": False, "objections": [SCRIPT]},
-    "failure": {"name": SCRIPT, "tail": SCRIPT, "log": SCRIPT, "others": [SCRIPT]},
-    **{key: [SCRIPT] for key in ("denials", "notices", "restored", "tests", "flaky")},
-    **dict.fromkeys(("reason", "command", "parked"), SCRIPT),
-}  # fmt: skip
+HOSTILE = """{
+"handoff": {"learned": "X", "ruled out": "X", "next step": "X", "question": "X"},
+"judge": {"agrees": false, "objections": ["X"]},
+"failure": {"name": "X", "tail": "X", "log": "X", "others": ["X"]},
+"denials": ["X"], "notices": ["X"], "restored": ["X"], "tests": ["X"], "flaky": ["X"],
+"reason": "X", "command": "X", "parked": "X"}"""
+HOSTILE = HOSTILE.replace('"X"', json.dumps(SCRIPT))
 
 
 def log(repo: Repo, *records: dict[str, Any]) -> None:
@@ -222,44 +222,37 @@ def log(repo: Repo, *records: dict[str, Any]) -> None:
 
 
 def verdict(task: str, word: str = "failed", **fields: Any) -> dict[str, Any]:
-    title = "task 1" if task == "T1" else task
-    named = {"event": "verdict", "task": task, "title": title, "iteration": 1}
+    named = {"event": "verdict", "task": task, "title": task, "iteration": 1}
     return {**named, "verdict": word, **fields}
 
 
 def passed(repo: Repo, **fields: Any) -> str:
     """Note that task 1 passed with the newest commit, which is given back."""
-    repo.plan({"passes": True})
+    repo.plan({"title": "T1", "passes": True})
     commit = repo.git("rev-parse", "HEAD").strip()
     log(repo, verdict("T1", "passed", **{"commit": commit, **fields}))
     return commit
 
 
 def test_nothing_that_others_wrote_can_act(repo: Repo) -> None:
-    tasks = []
-    for letter in "ABC":
-        name = f"{letter}{SCRIPT}"
-        tasks.append({"id": name, "title": name, "checks": ["false"]})
-    first, blocked, done = tasks
+    names = [f"{letter}{SCRIPT}" for letter in "ABC"]
+    first, blocked, done = ({"id": name, "title": name} for name in names)
     repo.plan(first, {**blocked, "blocked": SCRIPT}, {**done, "passes": True})
-    name = f"x{SCRIPT.replace('/', '')}\n.txt"
-    repo.write(name, f"{SCRIPT}\r+forged\r\n\x1b[2Jgone\n")
-    repo.commit(f"subject {SCRIPT}")
-    commit = repo.git("rev-parse", "HEAD").strip()
-    stop = {"event": "stop", "stop": "budget", "exit": 4}
-    log(
-        repo,
-        verdict(str(first["id"]), **HOSTILE),
-        verdict(str(blocked["id"]), **HOSTILE),
-        verdict(str(done["id"]), "passed", commit=commit, **HOSTILE),
-        {**stop, "reason": SCRIPT, "branch": SCRIPT},
+    repo.write(
+        f"x{SCRIPT.replace('/', '')}\n.txt", f"{SCRIPT}\r+forged\r\n\x1b[2Jgone\n"
     )
+    repo.commit(f"subject {SCRIPT}")
+    hostile = json.loads(HOSTILE)
+    records = [verdict(name, **hostile) for name in names]
+    records[2] |= {"verdict": "passed", "commit": repo.git("rev-parse", "HEAD").strip()}
+    stop = {"event": "stop", "stop": "budget", "exit": 4}
+    log(repo, *records, {**stop, "reason": SCRIPT, "branch": SCRIPT})
     shown = page(repo)
     assert not re.search("<script|<img|\x1b|\r", shown.source)
     assert f"\n+{SCRIPT} +forged\n+gone\n" in shown.text
     assert shown.text.count(SCRIPT) > 40
     (command,) = re.findall("<pre>(ralph retry .*)</pre>", shown.source)
-    assert shlex.split(html.unescape(command))[2] == blocked["id"]
+    assert shlex.split(html.unescape(command))[2] == names[1]
 
 
 def test_secrets_stay_out(repo: Repo) -> None:
@@ -268,11 +261,12 @@ def test_secrets_stay_out(repo: Repo) -> None:
     repo.write("x.txt", "x" * 3990 + secret)
     repo.commit("T1")
     commit = repo.git("rev-parse", "HEAD").strip()
-    given = {"title": secret, "commit": commit, "notices": [secret]}
-    log(repo, verdict("T1", "passed", **given))
+    record = verdict("T1", "passed", commit=commit, notices=[secret])
+    log(repo, record | {"title": secret})
     assert page(repo).source.count(secret) == 5
     source = page(repo, token=secret).source
-    assert secret[:8] not in source and source.count("[MY_API_TOKEN]") == 5
+    assert source.count("[MY_API_TOKEN]") == 5
+    assert secret[:8] not in source
 
 
 def test_a_large_change_is_cut(repo: Repo) -> None:
