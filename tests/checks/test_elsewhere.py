@@ -11,6 +11,7 @@ import pytest
 from _ralph.checks.elsewhere import above, require_own_files, shared_python
 from _ralph.errors import BadInput
 from _ralph.state import prd
+from tests.conftest import cases
 
 BARE = ["python3 -m pytest -q"]
 ROOM = {"PATH": "/usr/bin:/bin", "RALPH_PLACE": "room-1"}
@@ -44,15 +45,13 @@ def refused(home: Path, check: str, person: str = "/somewhere", **top: object) -
     return ""
 
 
-STARTS = ["pytest -q", "CI=1 pytest", "cd web && python -m pytest", "true; ( pytest )"]
-NAMES = ["cd {0} && make", "make -C {0}", "x --root={0}/src", "PYTHONPATH={0}:y z"]
-FINE = [
-    "make test", "uv run pytest", "echo pytest", "/usr/bin/env true", "'",
-    "cat {0}-2/a", "cat {0}.bak", "cat /other{0}",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("check", STARTS)
+@cases("""
+check
+pytest -q
+CI=1 pytest
+cd web && python -m pytest
+true; ( pytest )
+""")
 def test_a_program_of_home_is_refused_where_no_setup_makes_it(
     home: Path, check: str
 ) -> None:
@@ -62,7 +61,13 @@ def test_a_program_of_home_is_refused_where_no_setup_makes_it(
     assert not refused(home, check, setup="make venv")
 
 
-@pytest.mark.parametrize("check", NAMES)
+@cases("""
+check
+cd {0} && make
+make -C {0}
+x --root={0}/src
+PYTHONPATH={0}:y z
+""")
 def test_home_s_path_is_refused_in_checks_and_in_setup(home: Path, check: str) -> None:
     command = check.format(home)
     assert refused(home, command).startswith("check ")
@@ -72,7 +77,17 @@ def test_home_s_path_is_refused_in_checks_and_in_setup(home: Path, check: str) -
     assert not refused(home, command, person=str(home))
 
 
-@pytest.mark.parametrize("check", FINE)
+@cases("""
+check
+make test
+uv run pytest
+echo pytest
+/usr/bin/env true
+'
+cat {0}-2/a
+cat {0}.bak
+cat /other{0}
+""")
 def test_other_programs_and_other_paths_are_fine(home: Path, check: str) -> None:
     assert not refused(home, check.format(home))
 
@@ -89,44 +104,41 @@ def places(tmp_path: Path) -> Path:
     return places
 
 
-FORMS = {
-    "shop.pth": "import x\n{0}/src\n",
-    "__editable___shop_1_finder.py": "MAPPING = {{'shop': '{0}/src/shop'}}\n",
-}
-
-
-def install(site: Path, name: str, source: Path) -> Path:
-    """An editable install of what lies at `source`; the file that leads there."""
-    (site / name).write_text(FORMS[name].format(source))
-    return site / name
-
-
-@pytest.mark.parametrize("form", FORMS)
+# The file of an editable install, and what it says.
+@cases(r"""
+name                           content
+shop.pth                       import x\nSOURCE/src\n
+__editable___shop_1_finder.py  MAPPING = {'shop': 'SOURCE/src/shop'}\n
+""")
 def test_a_shared_python_that_leads_into_a_place_or_home(
-    tmp_path: Path, home: Path, places: Path, form: str
+    tmp_path: Path, home: Path, places: Path, name: str, content: str
 ) -> None:
     venv.create(tmp_path / "conda", symlinks=True)
     (site,) = (tmp_path / "conda").glob("lib/python*/site-packages")
     env = {**ROOM, "PATH": f"{tmp_path}/conda/bin:/usr/bin:/bin"}
     assert not shared_python(env, places, home, BARE)
     for source in (places / "work-1", places / "room-1", home):
-        link = install(site, form, source)
+        (site / name).write_text(content.replace("SOURCE", str(source)))
         said = shared_python(env, places, home, BARE)
-        assert f"{link} leads to {source}" in said
+        assert f"{site / name} leads to {source}" in said
     # `make` may use another Python, and setup did not do it; then it did
     assert not shared_python(env, places, home, ["make"])
-    install(site, form, places / "room-1")
+    (site / name).write_text(content.replace("SOURCE", f"{places}/room-1"))
     assert shared_python(env, places, home, ["make"])
-    install(site, form, Path(f"{home}-2"))
+    (site / name).write_text(content.replace("SOURCE", f"{home}-2"))
     assert not shared_python(env, places, home, BARE)
 
 
 # ---------------------------------------------------------------- above the places
 
 
-@pytest.mark.parametrize(
-    "name", ["node_modules", "package.json", "conftest.py", "pyproject.toml"]
-)
+@cases("""
+name
+node_modules
+package.json
+conftest.py
+pyproject.toml
+""")
 def test_what_lies_above_the_places_is_named(tmp_path: Path, name: str) -> None:
     places = tmp_path / "a/state/ralph/shop-1"
     places.mkdir(parents=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from _ralph.checks import exact
+from tests.conftest import cases
 
 TRACKED = {"a.py", "pkg/b.py", "pkg/inner/c.py"}
 MAKE = """
@@ -21,9 +22,16 @@ for file in __pycache__/a pkg/__pycache__/b deps/__pycache__/x; do echo made > $
 ln -s x.js deps/link
 """
 MADE = [
-    "deps", "deps/__pycache__", "deps/__pycache__/x.pyc", "deps/bin", "deps/bin/tool",
-    "deps/empty", "deps/link", "deps/x.js", "pkg/made.txt",
-]  # fmt: skip
+    "deps",
+    "deps/__pycache__",
+    "deps/__pycache__/x.pyc",
+    "deps/bin",
+    "deps/bin/tool",
+    "deps/empty",
+    "deps/link",
+    "deps/x.js",
+    "pkg/made.txt",
+]
 
 
 def sh(folder: Path, script: str) -> None:
@@ -45,32 +53,38 @@ def room(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "deed",
-    [
-        # the same size, and the time put back
-        "touch -r deps/x.js .git/t; echo evil/x.js > deps/x.js; touch -r .git/t deps/x.js",
-        "rm deps/x.js", "chmod +x deps/x.js", "ln -sf other deps/link", "rm -r deps/bin; touch deps/bin",
-        "rm -r deps/bin; ln -s /usr/bin deps/bin", "rmdir deps/empty", "echo x > pkg/made.txt",
-    ],
-)  # fmt: skip
+@cases("""
+deed
+touch -r deps/x.js .git/t; echo evil/x.js > deps/x.js; touch -r .git/t deps/x.js
+rm deps/x.js
+chmod +x deps/x.js
+ln -sf other deps/link
+rm -r deps/bin; touch deps/bin
+rm -r deps/bin; ln -s /usr/bin deps/bin
+rmdir deps/empty
+echo x > pkg/made.txt
+""")
 def test_what_setup_made_is_not_changed_unseen(room: Path, deed: str) -> None:
     wanted = listed(room)
     sh(room, deed)
     assert exact.restore(room, TRACKED, keeps, wanted)
 
 
-@pytest.mark.parametrize(
-    "deed",
-    [
-        "touch new", "touch deps/new.js", "cp -R deps pkg/copy", r'touch "$(printf "\377")"',
-        "mkfifo pipe", "mkdir pkg/.git", "mkdir -m 0 locked", "echo evil > pkg/__pycache__/b.pyc",
-        # what is kept, and git's own folder, are nobody's business
-        "touch target/new .git/new",
-        # the same bytes under another time are the same
-        "touch deps/bin/tool; cp deps/x.js .git/x; mv .git/x deps/x.js",
-    ],
-)  # fmt: skip
+# What is kept, and git's own folder, are nobody's business; the same bytes under another
+# time are the same.
+@cases(r"""
+deed
+touch new
+touch deps/new.js
+cp -R deps pkg/copy
+touch "$(printf "\377")"
+mkfifo pipe
+mkdir pkg/.git
+mkdir -m 0 locked
+echo evil > pkg/__pycache__/b.pyc
+touch target/new .git/new
+touch deps/bin/tool; cp deps/x.js .git/x; mv .git/x deps/x.js
+""")
 def test_what_is_new_goes(room: Path, deed: str) -> None:
     wanted = listed(room)
     sh(room, deed)

@@ -380,7 +380,3 @@ def test_a_hook_that_no_setup_makes_is_said_before_an_agent_is_paid(
     assert (ended, paid(repo), said in summary["reason"]) == (2, [], True), printed
     assert "let `setup` make it" in summary["reason"]
     assert said in " ".join(repo.ralph("doctor", "--agent", agent).stdout.split())
-
-
-# A refusal of `bad`, and of a commit on main; what installs it, here and in `setup`.
-LOOKS = "! grep -q bad T1.txt && test $(git symbolic-ref --short HEAD) != main"

@@ -20,7 +20,7 @@ I looked. ```json YES ``` That is all. {}
 {"criteria": [{"criterion": "It is there", "met": true}, {"criterion": "It is tested", "met": false, "reason": "no test"}]} -> It is tested: no test
 {"criteria": [{"criterion": "It is there", "met": false, "reason": "a.txt:1"}]} -> It is there: a.txt:1
 {"criteria": [{"criterion": "It is there", "met": true}]} -> -> it judged 1 of 2 criteria
-{"criteria": [{"criterion": "It is there", "met": true}, {"criterion": "It is there", "met": true}]} -> -> it judged 1 of 2 criteria
+{"criteria": [{"criterion": "It is there", "met": true}, {"criterion": "it  is THERE", "met": true}]} -> -> it judged 1 of 2 criteria
 {"criteria": [{"criterion": "It is there", "met": "yes", "reason": "a.txt:1"}, {"criterion": "It is tested", "met": true}]} -> It is there: a.txt:1
 YESYES -> -> cannot be read: 2 objects
 All criteria are met. APPROVED -> -> cannot be read: 0 objects

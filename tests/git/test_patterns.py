@@ -20,30 +20,28 @@ from _ralph.git.patterns import (
 from _ralph.state import prd
 from tests.conftest import cases
 
-NAMES = [
-    "tests/test_a.py",
-    "tests/unit/test_b.py",
-    "tests/unit/deep/test_c.py",
-    "tests/conftest.py",
-    "conftest.py",
-    "src/tests/test_d.py",
-    "src/app.py",
-    "src/app.test.js",
-    "src/[id].js",
-    "src/i.js",
-    "app/[slug]/page.js",
-    "package.json",
-    "pkg/package.json",
-    ".github/workflows/ci.yml",
-    "a/c,d.txt",
-    "-x",
-    "#a",
-    "été/ü.txt",
-    "testsuite/x.py",
-    "src/tests.py",
-    "odd,v",
-]
-NAMES.append("a b/c d.txt")
+NAMES = """tests/test_a.py
+tests/unit/test_b.py
+tests/unit/deep/test_c.py
+tests/conftest.py
+conftest.py
+src/tests/test_d.py
+src/app.py
+src/app.test.js
+src/[id].js
+src/i.js
+app/[slug]/page.js
+package.json
+pkg/package.json
+.github/workflows/ci.yml
+a/c,d.txt
+-x
+#a
+été/ü.txt
+testsuite/x.py
+src/tests.py
+odd,v
+a b/c d.txt""".splitlines()
 SOMEWHERE = 'a path from the top folder of the repository, such as "tests/**"'
 
 

@@ -18,18 +18,14 @@ Opened = Callable[..., Loop]
 TASK = {"checks": ["test -f work.txt"]}
 
 
-def begun_by(
-    repo: Repo, opened: Opened, script: str, left: str = "", **top: object
-) -> tuple[Loop, Begun]:
-    """An attempt of an agent that runs this script of the shell; `left` is a commit
-    that is its task's unfinished work."""
-    if not (repo.path / "tests/test_a.py").exists():
-        repo.write("tests/test_a.py", "def test(): ...\n")
-        repo.commit("test")
-    repo.plan(TASK, agent=str(repo.program("../agent", script)), **top)
+def begun_by(repo: Repo, opened: Opened, script: str) -> tuple[Loop, Begun]:
+    """An attempt of an agent that runs this script of the shell; a test is protected."""
+    repo.write("tests/test_a.py", "def test(): ...\n")
+    repo.commit("test")
+    agent = repo.program("../agent", script)
+    repo.plan(TASK, agent=str(agent), protect=["tests/**"])
     loop = opened()
-    begun = claimed(loop)
-    return loop, begun
+    return loop, claimed(loop)
 
 
 def worked(loop: Loop, begun: Begun) -> Worked:
@@ -45,7 +41,7 @@ printf 'status: done\\nlearned: use make\\n' > "$RALPH_HANDOFF"
 
 
 def test_what_an_agent_leaves(repo: Repo, opened: Opened) -> None:
-    loop, begun = begun_by(repo, opened, SCRIPT, protect=["tests/**"])
+    loop, begun = begun_by(repo, opened, SCRIPT)
     found = worked(loop, begun)
     assert found.result.outcome is Outcome.DONE
     new = listing(repo, found.left).keys() - listing(repo, begun.base).keys()
@@ -64,8 +60,7 @@ def test_protected_files_in_unfinished_work_are_the_base_s_again(
 ) -> None:
     """They may have been the task's own to change when it was left; a person can take
     that back."""
-    script = "cat tests/test_a.py > seen"
-    loop, begun = begun_by(repo, opened, script, protect=["tests/**"])
+    loop, begun = begun_by(repo, opened, "cat tests/test_a.py > seen")
     commit = work_on(repo, begun.base, "tests/test_a.py")
     ends(loop, "T1", Verdict.FAILED, left=loop.git.tree(commit), base=begun.base)
     again = claimed(loop)

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import Repo
+from tests.conftest import Repo, cases
 
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="macOS has caffeinate")
 HANGS = "(OUT / 'hanging').touch()\ntime.sleep(600)"
@@ -79,10 +79,11 @@ def test_kill_9_ends_it_too(repo: Repo) -> None:
     assert held(repo) == []
 
 
-@pytest.mark.parametrize(
-    "script",
-    ["head -c 1000000 /dev/zero; exit 1", "exec sleep 600"],
-)
+@cases("""
+script
+head -c 1000000 /dev/zero; exit 1
+exec sleep 600
+""")
 def test_one_that_fails_hangs_or_floods_changes_nothing(
     repo: Repo, script: str
 ) -> None:
@@ -125,17 +126,19 @@ def test_macos_has_caffeinate(repo: Repo) -> None:
 NO_LOGIN = f'case "$*" in *idle:sleep*) exit 1;; esac; {HOLDS}'
 
 
-@pytest.mark.parametrize(
-    ("script", "asked"), [(HOLDS, ["idle:sleep"]), (NO_LOGIN, ["idle:sleep", "idle"])]
-)
+@cases(f"""
+script -> asked
+{HOLDS} -> idle:sleep
+{NO_LOGIN} -> idle:sleep idle
+""")
 def test_sleep_is_held_off_until_the_run_ends(
-    repo: Repo, script: str, asked: list[str]
+    repo: Repo, script: str, asked: str
 ) -> None:
     """Where nobody is logged in, idle alone."""
     noted = fake(repo, script)
     process = hanging(repo)
     wanted = "--who=ralph --why=a run goes on --mode=block --what={} tail --pid={} -f /dev/null"
-    lines = [wanted.format(what, process.pid) for what in asked]
+    lines = [wanted.format(what, process.pid) for what in asked.split()]
     assert noted.read_text().splitlines() == lines
     assert held(repo)
     process.terminate()

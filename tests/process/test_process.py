@@ -83,26 +83,27 @@ def test_at_the_deadline_nothing_is_left_of_any_kind(repo: Repo) -> None:
     assert repo.alive() == []
 
 
-@pytest.mark.parametrize(("number", "times", "code", "stop", "way"), [
-    (signal.SIGTERM, 1, 143, "terminated", "by session"),
-    (signal.SIGHUP, 1, 129, "hung-up", WAY),
-    (signal.SIGINT, 2, 130, "interrupted", WAY),
-])  # fmt: skip
+@cases(f"""
+name     times  code  stop         way
+SIGTERM  1      143   terminated   by session
+SIGHUP   1      129   hung-up      {WAY}
+SIGINT   2      130   interrupted  {WAY}
+""")
 def test_a_signal_stops_now_without_a_verdict_and_nothing_left(
-    repo: Repo, number: int, times: int, code: int, stop: str, way: str
+    repo: Repo, name: str, times: str, code: str, stop: str, way: str
 ) -> None:
     repo.plan({"checks": ["false"]})
     deeds = kinds(way)
-    if number != signal.SIGTERM:
+    if name != "SIGTERM":
         del deeds["ignores TERM"]
     hangs = "(OUT / 'hanging').touch(); time.sleep(600)"
     agent = repo.agent("\n".join([*deeds.values(), hangs]))
     process = repo.start("run", "--agent", agent, first=WAYS[way] + LITTLE_GRACE)
     repo.wait_for("../hanging")
-    for _ in range(times):
-        process.send_signal(number)
+    for _ in range(int(times)):
+        process.send_signal(signal.Signals[name])
         time.sleep(0.3)
-    assert process.wait(20) == code
+    assert process.wait(20) == int(code)
     assert repo.alive() == []
     assert repo.verdicts() == []  # the next start recovers it
     assert repo.records()[-1]["stop"] == stop

@@ -16,7 +16,7 @@ from _ralph import files
 from _ralph.errors import TryLater
 from _ralph.model import Paths
 from _ralph.state import layout, lock
-from tests.conftest import LITTLE_GRACE, ROOT, Repo
+from tests.conftest import ROOT, Repo
 
 HOLDER = """
 import functools, os, subprocess, sys
@@ -93,18 +93,6 @@ def test_what_a_killed_run_left_is_ended_by_the_next(paths: Paths) -> None:
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
     assert all(other.exists() for other in others)
     assert not any(left.exists() for left in locks)
-
-
-def hanging(repo: Repo) -> subprocess.Popen[str]:
-    """A run whose agent is at work and does not end."""
-    loop = repo.start(
-        "run",
-        "--agent",
-        repo.agent("(OUT / 'up').touch(); time.sleep(600)"),
-        first=LITTLE_GRACE,
-    )
-    repo.wait_for("../up")
-    return loop
 
 
 def test_a_second_run_ends_at_once_with_75_and_status_works_meanwhile(
