@@ -51,6 +51,8 @@ def from_json(kind: type[Kind], value: object) -> Kind:
 
 def to_json(value: Any) -> Any:
     """A value as JSON for `from_json`. Numbers are capped: some come from agents."""
+    if type(value) in (str, bool):  # mostly
+        return value
     if is_dataclass(value):
         found = {}
         for name, default in _fields(value.__class__)[1].items():

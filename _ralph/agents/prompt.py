@@ -136,13 +136,10 @@ def rules_of(rulebook: Path) -> str:
 def compile_prompt(template: Path) -> None:
     """BadInput where a person's prompt template is wrong, cannot be read, or uses what
     no prompt has."""
-    from jinja2 import meta
-
     source = _source(template)
     with _located(str(template)):
-        parsed = _environment().parse(source)
         _compiled(source)
-    unknown = meta.find_undeclared_variables(parsed).difference(VARIABLES)
+        unknown = _unknown(source)
     if unknown:
         name = min(unknown)
         has = ", ".join(VARIABLES)
@@ -202,6 +199,15 @@ def _located(where: str) -> Iterator[None]:
 def _compiled(source: str) -> jinja2.Template:
     """A template, compiled once: loops inherit it from the supervisor."""
     return _environment().from_string(source)
+
+
+@functools.lru_cache(maxsize=8)
+def _unknown(source: str) -> set[str]:
+    """What a template uses that no prompt has."""
+    from jinja2 import meta
+
+    parsed = _environment().parse(source)
+    return meta.find_undeclared_variables(parsed).difference(VARIABLES)
 
 
 @functools.cache

@@ -12,8 +12,8 @@ _SETTINGS = re.compile(
 def settings_env() -> dict[str, str]:
     """This user's environment, but of git's variables only those with settings and an
     identity: most others say where a repository is."""
-    env = dict(os.environ)
-    for name in os.environ:
-        if name.startswith("GIT_") and not _SETTINGS.fullmatch(name):
-            del env[name]
-    return env
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") or _SETTINGS.fullmatch(name)
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -86,11 +87,13 @@ class Calls:
     control: Control = field(default_factory=Control)
     frozen: Path | None = None
     """The folder that holds the settings since they were frozen."""
+    user_env: dict[str, str] = field(default_factory=settings_env)
+    program: str = field(default_factory=lambda: shutil.which("git") or "git")
 
     @property
     def env(self) -> dict[str, str]:
         """The environment of each call."""
-        env = settings_env()
+        env = dict(self.user_env)
         env["LC_ALL"] = "C"
         env["GIT_TERMINAL_PROMPT"] = "0"
         env["GIT_NO_REPLACE_OBJECTS"] = "1"
@@ -105,7 +108,7 @@ class Calls:
         if self.frozen:
             settings.append(f"core.excludesFile={self.frozen / 'ignore'}")
             settings.append(f"core.attributesFile={self.frozen / 'attributes'}")
-        command = ["git"]
+        command = [self.program]
         for setting in settings:
             command += ["-c", setting]
         return [*command, *words]

@@ -196,9 +196,7 @@ def begin(loop: Loop) -> Begun | None:
             f"{begun.headline} | attempt {begun.number} begins",
         )
     under_way = [start.iteration for start in loop.history.open_starts.values()]
-    trim_logs(loop.paths, under_way)
-    for old in loop.paths.logs.glob(f"{begun.name}[.-]*"):
-        files.clear(old)  # what an older run used would be counted as spent
+    trim_logs(loop.paths, under_way, begun.name)
     begun = with_unfinished_work(loop, begun)
     loop.view.task(now.id)
     title = text.one_line(f"{now.id} {now.title}", 100)

@@ -157,9 +157,14 @@ class Loop:
     def mark(self, change: Callable[[Plan], str]) -> None:
         """Change prd.json: `change` makes its new text. Under the plan's lock. BadInput
         if it cannot be read."""
-        ours = change(self.plan)
-        new = edit.apply(self.plan, change)
-        if new.text == ours:  # to hold it against the schema again takes its time
+        changed = []
+
+        def noted(plan: Plan) -> str:
+            changed.append(plan)
+            return change(plan)
+
+        new = edit.apply(self.plan, noted)
+        if len(changed) == 1:  # to hold it against the schema again takes its time
             kept = replace(new, checks=self.plan.checks, branch=self.plan.branch)
             self.use(replace(self.settings, plan=kept))
         else:  # somebody saved it meanwhile

@@ -201,15 +201,19 @@ def logs_folder(paths: Paths) -> Path:
     return paths.logs
 
 
-def trim_logs(paths: Paths, under_way: Collection[int]) -> None:
+def trim_logs(paths: Paths, under_way: Collection[int], new: str) -> None:
     """Delete the logs of all attempts but the newest and those `under_way`, by their
-    iterations."""
-    logs: dict[int, list[Path]] = {}
-    for path in logs_folder(paths).iterdir():
-        number = path.name.partition("-")[0]
-        if number.isdecimal() and path.is_file():
-            logs.setdefault(int(number), []).append(path)
+    iterations; and what an older run wrote under the names of the `new` one, as that
+    would be counted as spent."""
+    logs: dict[int, list[str]] = {}
+    folder = logs_folder(paths)
+    for name in os.listdir(folder):
+        number = name.partition("-")[0]
+        if name.startswith((f"{new}.", f"{new}-")):
+            files.clear(folder / name)
+        elif number.isdecimal():
+            logs.setdefault(int(number), []).append(name)
     for iteration in sorted(logs)[:-_KEPT]:
         if iteration not in under_way:
-            for path in logs[iteration]:
-                path.unlink(missing_ok=True)
+            for name in logs[iteration]:
+                files.clear(folder / name)

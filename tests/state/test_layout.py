@@ -68,8 +68,9 @@ def test_the_folder_of_logs_is_ignored_and_holds_the_newest_attempts(
     paths = layout.locate(repo.path / "prd.json")
     for number in range(1, 52):
         layout.new_log(paths, f"{number:04}-T1.out").touch()
-    layout.new_log(paths, "notify.log").touch()
-    layout.trim_logs(paths, under_way=[1])
+    for name in ("notify.log", "0052-T1.out", "0052-T1-check1.log"):
+        layout.new_log(paths, name).touch()
+    layout.trim_logs(paths, under_way=[1], new="0052-T1")
     left = sorted(path.name for path in paths.logs.iterdir())
     kept = [f"{number:04}-T1.out" for number in range(3, 52)]
     assert left == ["0001-T1.out", *kept, "notify.log"]
