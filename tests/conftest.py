@@ -541,7 +541,7 @@ compiler.compile = compile
 def rehearsed(template: None, tmp_path_factory: pytest.TempPathFactory) -> None:
     """What a run compiles as it goes, a forked one need not: it takes a tenth of it."""
     made = Repo(tmp_path_factory.mktemp("rehearsal"))
-    made.plan({"checks": ["grep -q good T1"]})
+    made.plan("grep -q good T1")
     made.write("../patterns", "")
     made.run(made.agent("P('T1').write_text('good')"), first=NOTES_PATTERNS)
     vars(re)["_MAXCACHE"] = 1 << 14  # else those of the tests take the place of these

@@ -85,43 +85,49 @@ def agent(repo: Repo, script: str, name: str = "mine") -> str:
     return str(program)
 
 
+# What an agent tries: what it is to be able to, and what not.
+TRIES = """\
+can("edit a file", lambda: writes("a.txt"))
+can("make a file", lambda: writes("new.txt"))
+can("use its own /tmp", lambda: writes("/tmp/scratch"))
+can("use a home folder of its own", lambda: writes(HOME + "/x"))
+can("use what is installed for the person", lambda: sees(HOME + "/.local/bin/x"))
+can("change its own login", lambda: writes(HOME + "/.claude/login"))
+can("read the person's settings of git", lambda: runs("git", "config", "user.nickname"))
+can("read git's history", lambda: runs("git", "log", "--stat"))
+can("commit in its own git", lambda: runs("git", "commit", "-qam", "x"))
+
+can("see the plan at home", lambda: sees(REPO + "/prd.json"))
+can("see home's git settings", lambda: sees(REPO + "/.git/config"))
+can("write an object", lambda: writes(REPO + "/.git/objects/x"))
+can("see the clean room", lambda: sees(ROOM))
+can("see another plan's workspace", lambda: sees(STATE + "/other"))
+can("see ssh keys", lambda: sees(HOME + "/.ssh"))
+can("see netrc", lambda: sees(HOME + "/.netrc"))
+can("see letters", lambda: sees(HOME + "/letters"))
+can("write where programs are", lambda: writes(HOME + "/.local/bin/x"))
+can("write beside home", lambda: writes(BESIDE))
+can("write into the system", lambda: writes("/usr/x"))
+can("see what others have in /tmp", lambda: sees(OTHERS))
+can("see ralph's process", lambda: sees(RALPH))
+"""
+
+
 @needs_bwrap
 def test_home_is_hidden_and_only_the_checkout_can_be_written(boxed: Repo) -> None:
     home, state = boxed.outside, boxed.places.parent
     _, theirs = tempfile.mkstemp(dir="/tmp")
     Path(theirs).write_text("somebody's")
     boxed.write(f"{state}/other/work-1/.env", "KEY=secret")
-    boxed.plan({"checks": ["test -f said.json"]})
+    boxed.plan("test -f said.json")
     script = f"""
-can("edit a file", lambda: writes("a.txt"))
-can("make a file", lambda: writes("new.txt"))
-can("use its own /tmp", lambda: writes("/tmp/scratch"))
-can("use a home folder of its own", lambda: writes("{home}/x"))
-can("use what is installed for the person", lambda: sees("{home}/.local/bin/x"))
-can("change its own login", lambda: writes("{home}/.claude/login"))
-can("read the person's settings of git", lambda: runs("git", "config", "user.nickname"))
-can("read git's history", lambda: runs("git", "log", "--stat"))
-can("commit in its own git", lambda: runs("git", "commit", "-qam", "x"))
-can("see the plan at home", lambda: sees("{boxed.path}/prd.json"))
-can("see home's git settings", lambda: sees("{boxed.path}/.git/config"))
-can("write an object", lambda: writes("{boxed.path}/.git/objects/x"))
-can("see the clean room", lambda: sees("{boxed.room}"))
-can("see another plan's workspace", lambda: sees("{state}/other"))
-can("see ssh keys", lambda: sees("{home}/.ssh"))
-can("see netrc", lambda: sees("{home}/.netrc"))
-can("see letters", lambda: sees("{home}/letters"))
-can("write where programs are", lambda: writes("{home}/.local/bin/x"))
-can("write beside home", lambda: writes("{home.parent}/neighbour"))
-can("write into the system", lambda: writes("/usr/x"))
-can("see what others have in /tmp", lambda: sees("{theirs}"))
-can("see ralph's process", lambda: sees("/proc/{os.getpid()}/environ"))
-"""
-    code, _, printed = boxed.run(agent(boxed, script), *WRAP)
-    assert code == 0, printed
+HOME, REPO, STATE, ROOM = "{home}", "{boxed.path}", "{state}", "{boxed.room}"
+RALPH, OTHERS, BESIDE = "/proc/{os.getpid()}/environ", "{theirs}", "{home.parent}/neighbour"
+{TRIES}"""
+    boxed.ends("0: T1", agent(boxed, script), *WRAP)
     said = json.loads(boxed.landed("said.json"))
-    wanted = [*said][:9]
-    assert [what for what, could in said.items() if could] == wanted
-    assert len(said) == len(wanted) + 13
+    able, unable = (re.findall(r'can\("(.*?)"', part) for part in TRIES.split("\n\n"))
+    assert said == {**dict.fromkeys(able, True), **dict.fromkeys(unable, False)}
     assert boxed.read("a.txt") == "a\n"
     assert not (home / "x").exists()
     assert boxed.read("../.claude/login") == "secretx"
@@ -135,9 +141,8 @@ def test_setup_checks_and_hooks_are_inside_too(boxed: Repo) -> None:
     )
     hook = f"{inside} && echo formatted >> a.txt && git add a.txt"
     boxed.program(".git/hooks/pre-commit", hook)
-    boxed.plan({"checks": [f"{inside} && test -f said.json"]}, setup=inside)
-    code, _, printed = boxed.run(agent(boxed, ""), *WRAP)
-    assert code == 0, printed
+    boxed.plan(f"{inside} && test -f said.json", setup=inside)
+    boxed.ends("0: T1", agent(boxed, ""), *WRAP)
     assert boxed.landed("a.txt") == "a\nformatted\n"
 
 

@@ -110,7 +110,7 @@ def as_started(name: str, home: str) -> tuple[list[str], str, str]:
 @pytest.mark.parametrize("name", ["crontab", "launchd.plist", "ralph.service"])
 def test_what_starts_every_night_does_the_work(repo: Repo, name: str) -> None:
     repo.path = repo.path.rename(repo.outside / "shop")
-    repo.plan({"checks": ["test -f T1.txt"]}, agent=repo.agent(WORKS))
+    repo.plan("test -f T1.txt", agent=repo.agent(WORKS))
     script = f'export PYTHONPATH={ROOT}\nexec {sys.executable} -m ralph "$@"'
     tool = repo.tool("ralph", script)
     words, folder, path = as_started(name, str(repo.outside))

@@ -62,16 +62,14 @@ def needs(*tools: str) -> pytest.MarkDecorator:
 def test_a_check_that_starts_and_stops_its_own_server(repo: Repo) -> None:
     repo.write("checks/page.sh", (ROOT / "examples/check-page.sh").read_text())
     repo.write("public/index.html", "<h1>Shop</h1>\n")
-    repo.plan({"checks": ["sh checks/page.sh"]}, protect=["checks/**"])
+    repo.plan("sh checks/page.sh", protect=["checks/**"])
     repo.commit("plan")
     red = shell(repo, "sh checks/page.sh", exit=1)
     assert red.startswith("no price on the page:")
     page = "<h1>Shop</h1> Price: 19.90"
     agent = repo.agent(f"P('public/index.html').write_text('{page}')")
-    assert repo.run(agent)[0] == 0
-    assert repo.passed() == ["T1"]
-    (verdict,) = repo.records("verdict")
-    assert not verdict.get("weak")
+    repo.ends("0: T1", agent)
+    assert not repo.records("verdict")[0].get("weak")
     assert repo.alive() == []
 
 
@@ -165,7 +163,7 @@ ENDED = "stopped: every task passes, and all checks are green | 1 of 1 passed"
 
 def run_with(repo: Repo, command: str) -> None:
     """A run of one task that passes, with a `--notify` of the docs."""
-    repo.plan({"checks": ["test -f T1.txt"]}, project=PROJECT)
+    repo.plan("test -f T1.txt", project=PROJECT)
     assert "! --notify" not in shell(repo, command, repo.agent(WORK))
     assert not (repo.path / "x").exists()
 
@@ -200,7 +198,7 @@ def test_the_desktop_is_told(repo: Repo, tool: str) -> None:
 @needs("jq")
 def test_a_mail_is_sent(repo: Repo) -> None:
     repo.write("told.sh", (ROOT / "examples/notify-mail.sh").read_text())
-    repo.plan({"checks": ["false"]}, limits={"attempts": 1})
+    repo.plan("false", limits={"attempts": 1})
     repo.commit("plan")
     repo.tool("mail", f'(echo "$*"; cat) >> {repo.outside / "sent"}')
     agent = repo.agent("said('question', 'Which format?')\nP('x').touch()")
@@ -216,7 +214,7 @@ def test_a_mail_is_sent(repo: Repo) -> None:
 @needs("jq")
 def test_the_first_block_ends_the_run(repo: Repo) -> None:
     other = {"checks": ["test -f T2.txt"]}
-    repo.plan({"checks": ["false"]}, other, limits={"attempts": 1})
+    repo.plan("false", other, limits={"attempts": 1})
     command = line("night.md", "= blocked ]")
     shell(repo, command, repo.agent(WORK), exit=3)
     assert repo.verdicts() == ["T1 failed"]

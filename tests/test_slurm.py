@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, Repo
+from tests.scripts import named
 from tests.slurm import Slurm, unpacked
 
 pytestmark = pytest.mark.slurm
@@ -35,12 +35,10 @@ def submit(slurm: Slurm, repo: Repo, agent: str) -> str:
     """Two plans of two tasks, which sbatch is told to run; the number of the array."""
     command = repo.agent(agent)
     for plan in PLANS:
-        tasks = [
-            {"id": f"{plan}-{i}", "title": "t", "checks": [f"test -f {plan}-{i}.txt"]}
-            for i in (1, 2)
-        ]
-        content = {"project": plan, "agent": command, "userStories": tasks}
-        repo.write(f"plans/{plan}/prd.json", json.dumps(content))
+        tasks = named({f"{plan}-{i}": f"test -f {plan}-{i}.txt" for i in (1, 2)})
+        repo.plan(*tasks, project=plan, agent=command)
+        (repo.path / f"plans/{plan}").mkdir(parents=True)
+        repo.sh(f"mv prd.json plans/{plan}/")
     tool = repo.tool("ralph", f'exec {sys.executable} -m ralph "$@"')
     env = {**repo.env, **slurm.env, "PATH": f"{tool.parent}:{slurm.env['PATH']}"}
     words = ["sbatch", "--parsable", str(ROOT / "examples/slurm.sh")]

@@ -209,7 +209,7 @@ def test_secrets_of_the_environment_stay_out_of_notes_and_prompts(repo: Repo) ->
     repo.env["db_password"] = other
     repo.env["SHORT_TOKEN"] = "12345678901"
     check = 'echo $MY_API_KEY "$db_password" $SHORT_TOKEN; test -f T1.txt'
-    repo.plan({"checks": [check]}, limits={"attempts": 2})
+    repo.plan(check, limits={"attempts": 2})
     agent = """
         (OUT / f"prompt{attempt}").write_text(prompt)
         said("ruled out", os.environ["MY_API_KEY"])
@@ -217,9 +217,8 @@ def test_secrets_of_the_environment_stay_out_of_notes_and_prompts(repo: Repo) ->
         P("progress.txt").open("a").write(os.environ["MY_API_KEY"])
         print(os.environ["MY_API_KEY"]); P("a.txt").write_text("x")
     """
-    code, summary, _ = repo.run(repo.agent(agent))
-    assert code == 4
-    notes = repo.read("progress.txt") + repo.read("prd.json") + json.dumps(summary)
+    ran = repo.ends("4:", repo.agent(agent))
+    notes = repo.read("progress.txt") + repo.read("prd.json") + json.dumps(ran.summary)
     for words in (notes, repo.read("../prompt2")):
         assert secret not in words
         assert other not in words
@@ -231,10 +230,9 @@ def test_no_part_of_a_secret_stays_where_a_line_is_cut(repo: Repo) -> None:
     secret = "sk-0123456789abcdef-0123456789abcdef"
     repo.env["MY_API_KEY"] = secret
     check = 'printf "%s%05980d" "$MY_API_KEY" 0; test -f T1.txt'
-    repo.plan({"checks": [check]}, limits={"attempts": 1})
-    code, _, _ = repo.run(repo.agent('sys.exit("x" * 140 + os.environ["MY_API_KEY"])'))
+    repo.plan(check, limits={"attempts": 1})
+    repo.ends("4:", repo.agent('sys.exit("x" * 140 + os.environ["MY_API_KEY"])'))
     notes = repo.read("progress.txt")
-    assert code == 4
     assert "x" * 140 in notes
     assert "0" * 200 in notes
     assert secret[:12] not in notes

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from tests.conftest import captured
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "walkthrough.md"
@@ -30,6 +31,14 @@ STORY = [
     "git add prd.json progress.txt && git commit -qm 'Plan and notes'",
     "git log --oneline",
 ]
+
+SETTINGS = """
+[user]
+name = You
+email = you@example.invalid
+[init]
+defaultBranch = main
+"""
 
 BRIEF = """\
 A module `prices` for a shop: `total(items)` adds up prices in cents, and `show(cents)` prints them
@@ -121,16 +130,7 @@ def play(folder: Path) -> str:
     session = ""
     where = folder
     for line in STORY:
-        done = subprocess.run(
-            ["/bin/sh", "-c", line],
-            cwd=where,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=120,
-        )
+        done = captured(["sh", "-c", f"exec 2>&1; {line}"], where, env)
         session += f"$ {line}\n{done.stdout}"
         where = folder / "shop"
     return alike(session, folder)
@@ -152,10 +152,7 @@ def stage(folder: Path) -> dict[str, str]:
         (tools / name).write_text(content)
         (tools / name).chmod(0o755)
     settings = folder / "gitconfig"
-    settings.write_text(
-        "[user]\n\tname = You\n\temail = you@example.invalid\n"
-        "[init]\n\tdefaultBranch = main\n"
-    )
+    settings.write_text(SETTINGS)
     (folder / "brief.md").write_text(BRIEF)
     return {
         "PATH": f"{tools}:{os.environ['PATH']}",

@@ -24,7 +24,7 @@ def clean(repo: Repo, *words: str) -> tuple[int, str]:
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Repo:
     repo = Repo(tmp_path_factory.mktemp("worked"))
-    repo.plan({"checks": ["grep -q good T1.txt"]}, {"checks": ["false"]})
+    repo.plan("grep -q good T1.txt", "false")
     assert repo.run(repo.agent(MAKES), "--max-iterations", "2")[0] == 3
     repo.keep()
     return repo
@@ -45,13 +45,13 @@ def test_the_places_go_and_nothing_else(worked: Repo) -> None:
     assert not worked.places.exists()
     assert (worked.git("for-each-ref"), worked.read("prd.json")) == (refs, plan)
     assert clean(worked) == (0, NOTHING)
-    worked.plan({"passes": True}, {"checks": ["test -f T2.txt && test -f more"]})
+    worked.plan({"passes": True}, "test -f T2.txt && test -f more")
     assert worked.run(worked.agent("P('more').touch()"))[0] == 0
 
 
 def test_they_stay_while_a_run_is_at_work_and_once_it_was_killed(repo: Repo) -> None:
     """Until the next run goes on with what the attempt left, or `--force`."""
-    repo.plan({"checks": ["false"]})
+    repo.plan("false")
     slow = repo.agent("(OUT / 'on').touch(); time.sleep(60)")
     process = repo.start("run", "-q", "--agent", slow)
     repo.wait_for("../on")

@@ -88,7 +88,7 @@ def test_without_a_repository_or_a_plan_there_is_nothing_to_look_at(
 
 def test_a_check_that_was_begun_ends_with_doctor(repo: Repo) -> None:
     begun = f"touch {repo.outside}/begun; (setsid sleep 600 &); sleep 600"
-    repo.plan({"checks": [begun]})
+    repo.plan(begun)
     process = repo.start("doctor", "-v", "--agent", "true")
     repo.wait_for("../begun")
     process.send_signal(signal.SIGINT)
@@ -121,7 +121,7 @@ def test_setup_and_checks_run_in_the_room(repo: Repo) -> None:
     seen = repo.outside / "seen"
     check = f"pwd >> {seen}; test -f made && test ! -f mine.txt"
     setup = f"echo setup in $PWD >> {seen}; touch made"
-    repo.plan({"checks": [check]}, setup=setup)
+    repo.plan(check, setup=setup)
     repo.write("mine.txt", "not committed")
     before = home_of(repo), repo.read("prd.json")
     printed = doctor(repo, "--agent", "true")
@@ -161,7 +161,7 @@ def test_what_leads_home_is_refused_by_both(repo: Repo, check: str, said: str) -
     said = said.replace("$HOME", str(repo.outside))
     repo.write(".venv/pyvenv.cfg", "")
     repo.program(".venv/bin/shop", "true")
-    repo.plan({"checks": [check.replace("$HOME", str(repo.outside))]})
+    repo.plan(check.replace("$HOME", str(repo.outside)))
     repo.env["PATH"] = f"{repo.path}/.venv/bin:{repo.env['PATH']}"
     (wrong,) = errors(doctor(repo, "--agent", "true"))
     assert said in wrong
@@ -193,7 +193,7 @@ def test_a_key_that_is_billed_wants_a_bound(
 
 def test_what_is_used_of_the_limits_and_a_budget_that_is_spent(repo: Repo) -> None:
     agent = speaker(repo, f"print({cost(0.5)!r})")
-    plan(repo, {"checks": ["false"]}, budget={"usd": 1}, limits={"attempts": 9})
+    plan(repo, "false", budget={"usd": 1}, limits={"attempts": 9})
     assert repo.run(agent, "--max-iterations", "1")[0] == 3
     printed = doctor(repo, "--agent", agent, "--max-usd", "5", "--max-hours", "2")
     line = "limits: a run: $0.00 of $5.00, 0 of 50 iterations, 0 s of 2 h 0 min; the plan: $0.50 of $1.00"

@@ -292,7 +292,7 @@ def test_what_a_person_s_git_ignores_is_not_landed_upon(
     repo.commit("ignore")
     for name in mine.split():
         repo.write(name, "the only copy")
-    repo.plan({"checks": ["true"]})
+    repo.plan("true")
     repo.run(repo.agent(THEIRS))
     done = repo.ralph("land")
     assert done.returncode in (0, 4), done.stderr

@@ -84,8 +84,7 @@ def test_a_brief_becomes_a_plan_that_can_be_run(repo: Repo) -> None:
     assert "prd.json has no checks yet" in asked
     for words in ("by name", "after US-001", "proved by test -f name", "ralph run"):
         assert words in said
-    code, summary, printed = repo.run(repo.agent(f"P({NAMES}[task]).touch()"))
-    assert (code, summary["passed"]) == (0, 2), printed
+    repo.ends("0: US-001 US-002", repo.agent(f"P({NAMES}[task]).touch()"))
 
 
 def test_open_questions_end_with_4_and_stand_in_the_plan(repo: Repo) -> None:
@@ -183,7 +182,7 @@ def test_the_planner_works_in_a_place_of_its_own(repo: Repo) -> None:
 
 
 def test_a_plan_with_open_tasks_is_replaced_only_with_force(repo: Repo) -> None:
-    repo.plan({"checks": ["test -f T1"]}, {"checks": ["test -f T2"]})
+    repo.plan("test -f T1", "test -f T2")
     said = plan(repo, says(GOOD), exit=2)
     assert "--force" in said
     assert "prd.json has 2 open tasks; `ralph add` adds to them" in said
@@ -216,8 +215,7 @@ def test_the_next_feature_begins_once_everything_passed_and_landed(repo: Repo) -
         assert made["limits"]["attempts"] == 5
         assert json.loads(repo.ralph("status", "--json").stdout)["iterations"] == 0
         if number == 2:
-            code, _, printed = repo.run(repo.agent(f"P({NAMES}[task]).touch()"))
-            assert (code, repo.passed()) == (0, ["US-001", "US-002"]), printed
+            repo.ends("0: US-001 US-002", repo.agent(f"P({NAMES}[task]).touch()"))
 
 
 def test_what_a_person_saves_while_the_planner_is_at_work_is_kept(repo: Repo) -> None:
@@ -283,8 +281,8 @@ def test_a_planner_that_is_stopped_leaves_home_as_it_was(repo: Repo) -> None:
 def test_the_example_of_init_is_never_worked(repo: Repo) -> None:
     repo.ralph("init")
     repo.commit("plan")
-    code, _, printed = repo.run(repo.agent("P('x').touch()"), "--check", "true")
-    assert code == 2 and "ralph plan brief.md" in printed
+    ran = repo.ends("2:", repo.agent("P('x').touch()"), "--check", "true")
+    assert "ralph plan brief.md" in ran.printed
     assert not (repo.path / "x").exists()
 
 

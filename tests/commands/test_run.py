@@ -51,7 +51,7 @@ def test_a_notify_command_that_fails_costs_one_sentence(
     repo: Repo, command: str, said: str
 ) -> None:
     soon = "from _ralph.loop import loop; loop._NOTIFY_TIMEOUT = 1.0"
-    repo.plan({"checks": ["false"]}, own("T2"), limits={"attempts": 1})
+    repo.plan("false", own("T2"), limits={"attempts": 1})
     words = ("--agent", repo.agent(MAKES), "--notify", command)
     done = repo.ralph("run", *words, first=soon)
     assert (done.returncode, repo.passed()) == (4, ["T2"]), done.stderr

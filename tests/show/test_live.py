@@ -216,7 +216,7 @@ def test_what_a_log_file_gets(repo: Repo, option: str, least: str, most: str) ->
 
 
 def test_quiet_is_not_silent_about_a_failure(repo: Repo) -> None:
-    plan(repo, {"checks": ["false"]})
+    plan(repo, "false")
     done = repo.ralph("run", "-q", "--once", "--agent", talks(repo))
     assert (done.returncode, done.stdout) == (3, "")
     assert re.fullmatch(r"ralph: .* \| 0 of 1 passed, on branch ralph/p\n", done.stderr)

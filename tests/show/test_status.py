@@ -26,7 +26,6 @@ from tests.state.test_log import replay
 
 AT = 1795291832.0
 PLACES = Path("/s/shop-1")
-PARKED = "refs/ralph/parked/0005-US-005"
 Json = dict[str, Any]
 Records = list[Json]
 
@@ -54,10 +53,10 @@ def start(task: str, iteration: int) -> Json:
     return {"event": "start", "task": task, "iteration": iteration}
 
 
-def worked(task: str, iteration: int, word: str, **more: Any) -> Records:
+def worked(task: str, iteration: int, verdict: str, **more: Any) -> Records:
     """The records of an attempt."""
     began = start(task, iteration)
-    ended = {**began, "event": "verdict", "verdict": word, **COST}
+    ended = {**began, "event": "verdict", "verdict": verdict, **COST}
     return [began, {**ended, **more}]
 
 
@@ -73,22 +72,21 @@ SHOP = table("""
 {"id": "US-006", "title": "Remove the old price list"}
 """)
 """A task in every state."""
-FAILED = "npm test failed with exit 1"
-TAIL = "\n".join(map(str, range(12))) + "\n\n"
+ATTEMPTS = table(r"""
+{"task": "US-001", "verdict": "passed"}
+{"task": "US-002", "verdict": "passed", "weak": true, "beside": ["lint"]}
+{"task": "US-003", "verdict": "failed", "reason": "npm test failed with exit 1 (12.0 s)"}
+{"task": "US-003", "verdict": "failed", "reason": "npm test failed with exit 1 (11.0 s)", "denials": ["npm ci"], "failure": {"name": "npm test", "tail": "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n\n", "log": ".ralph/log/4.log"}}
+{"task": "US-005", "verdict": "failed", "blocked": "x", "usd": null, "parked": "refs/ralph/parked/0005-US-005", "handoff": {"question": "Which format?"}}
+""")
+ENDED = '{"event": "stop", "stop": "limit", "exit": 3, "reason": "limit reached: 5 iterations"}'
 
 
 def shop(folder: Path) -> Status:
-    failure = {"name": "npm test", "tail": TAIL, "log": ".ralph/log/4.log"}
-    asks = {"question": "Which format?"}
-    records = [
-        {"event": "run", "branch": "ralph/shop"},
-        *worked("US-001", 1, "passed"),
-        *worked("US-002", 2, "passed", weak=True, beside=["lint"]),
-        *worked("US-003", 3, "failed", reason=f"{FAILED} (12.0 s)"),
-        *worked("US-003", 4, "failed", reason=f"{FAILED} (11.0 s)", denials=["npm ci"], failure=failure),
-        *worked("US-005", 5, "failed", blocked="x", usd=None, parked=PARKED, handoff=asks),
-        {"event": "stop", "stop": "limit", "exit": 3, "reason": "limit reached: 5 iterations"},
-    ]  # fmt: skip
+    records: Records = [{"event": "run", "branch": "ralph/shop"}]
+    for iteration, attempt in enumerate(ATTEMPTS, 1):
+        records += worked(iteration=iteration, **attempt)
+    records.append(json.loads(ENDED))
     return make(folder, SHOP, records, checks=["npm test"])._replace(places=PLACES)
 
 
@@ -283,7 +281,7 @@ def test_the_object_of_a_plan_in_every_state(tmp_path: Path) -> None:
     assert failed["seconds"] == 624.0
     assert waits["waits_for"] == ["US-003"]
     assert blocked["question"] == "Which format?"
-    assert blocked["parked"] == PARKED
+    assert blocked["parked"] == "refs/ralph/parked/0005-US-005"
 
 
 LIMITED: Records = [
@@ -351,7 +349,7 @@ def test_the_object_before_during_and_after_a_run(repo: Repo) -> None:
 
 
 def test_it_only_reads(repo: Repo) -> None:
-    repo.plan({"checks": ["false"]}, {}, limits={"attempts": 1}, checks=["true"])
+    repo.plan("false", {}, limits={"attempts": 1}, checks=["true"])
     repo.run(repo.agent("P('T1.txt').touch()"), "--max-iterations", "1")
 
     def everything() -> list[str]:
@@ -368,7 +366,7 @@ def test_it_only_reads(repo: Repo) -> None:
 def test_what_is_red_is_shown_with_its_last_lines(repo: Repo) -> None:
     """Of a failed attempt the check that binds, at the end of a run the plan's."""
     lint = {"name": "lint", "run": "seq 12; exit 1"}
-    repo.plan({"checks": ["test -f x || { echo own; exit 1; }"]}, checks=["true", lint])
+    repo.plan("test -f x || { echo own; exit 1; }", checks=["true", lint])
     assert repo.run(repo.agent("P('y').touch()"), "--once")[0] == 3
     shown = repo.ralph("status").stdout
     assert "\n         | own\n         all: " in shown
