@@ -408,7 +408,7 @@ def cases(table: str, of: int = 1) -> pytest.MarkDecorator:
 
 def rows(table: str) -> dict[str, list[str]]:
     """A table of any words by its first cells: what stands between ` :: `."""
-    lines = (line.split(" :: ") for line in table.strip("\n").split("\n"))
+    lines = (line.split(" :: ") for line in table.split("\n") if line)
     return {name: cells for name, *cells in lines}
 
 

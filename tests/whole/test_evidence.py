@@ -222,24 +222,26 @@ def test_what_is_red_once_in_the_re_check_is_flaky(repo: Repo) -> None:
     assert repo.records("recheck")[0]["flaky"] != []
 
 
+SET_BACK = r"""
+n = len(list(pathlib.Path(OUT).glob("prompt*"))) + 1
+(OUT / f"prompt{n}").write_text(prompt)
+P(f"{task}.txt").touch()
+if n == 2: P("T1.txt").unlink()  # T2 breaks T1
+if n == 3: P("T2.txt").unlink()  # T1, worked again, would break T2
+if n == 4: P("T2.txt").touch()
+"""
+
+
 def test_a_task_that_was_set_back_sees_why_and_must_keep_what_the_others_need(
     repo: Repo,
 ) -> None:
-    repo.plan(
-        "test -f T1.txt",
-        "test -f T2.txt",
-        limits={"attempts": 3},
-    )
-    agent = repo.agent(
-        "n = len(list(pathlib.Path(OUT).glob('prompt*'))) + 1; (OUT / f'prompt{n}').write_text(prompt)\n"
-        "P(f'{task}.txt').touch()\n"
-        "if n == 2: P('T1.txt').unlink()\n"  # T2 breaks T1
-        "if n == 3: P('T2.txt').unlink()\n"  # T1, worked again, would break T2
-        "if n == 4: P('T2.txt').touch()\n"
-    )
-    repo.ends("0: T1 T2", agent)
-    assert repo.verdicts() == ["T1 passed", "T2 passed", "T1 failed", "T1 passed"]
+    repo.plan("test -f T1.txt", "test -f T2.txt", limits={"attempts": 3})
+    verdicts = "0: T1 passed, T2 passed, T1 failed, T1 passed"
+    repo.judges(verdicts, repo.agent(SET_BACK))
+    assert "T1 passed at iteration 1, broken since: " in repo.read("progress.txt")
     again = repo.read("../prompt3")
+    assert "it passed at iteration 1, and later work broke it" in again
+    assert "Its work is still there" in again
     assert "T2: task 2" in again and "test -f T2.txt" in again
     assert "The first failing check was `test -f T1.txt`" in again
 

@@ -11,11 +11,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from tests.conftest import Repo, sample
+from tests.conftest import Repo, rows, sample
 from tests.oracle import BRANCH, fresh_clone_is_green, said_by_agents, told
 from tests.scripts import NEVER_STUCK
 from tests.test_bwrap import changed, needs_bwrap
@@ -40,17 +40,25 @@ Room._put_back = lambda *_: []
 Places.stamp = lambda *_: "the same"
 """
 
-# In the tables @ is the task's id. A way is its name, what the agent does (Python, or a
-# function of `deeds`), the checks, and how it ends: `passed`, `not passed`, or `either`
+
+# In the tables @ is the task's id, and behind what the agent does (Python, or a function
+# of `deeds`) and the checks stands how it ends: `passed`, `not passed`, or `either`
 # (then a clone must be green); behind it a word of the record.
-Way = tuple[str, list[str], str]
+class Way(NamedTuple):
+    deed: str
+    checks: list[str]
+    how: str
+    word: str = ""
+
+    def of(self, task: str) -> Way:
+        checks = [check.replace("@", task) for check in self.checks]
+        return self._replace(deed=self.deed.replace("@", task), checks=checks)
 
 
 def ways_of(table: str) -> dict[str, Way]:
-    ways: dict[str, Way] = {}
-    for row in filter(None, table.splitlines()):
-        name, deed, *checks, how = row.split(" :: ")
-        ways[name] = source(deed), checks, how
+    ways = {}
+    for name, [deed, *checks, how] in rows(table).items():
+        ways[name] = Way(source(deed), checks, *how.split(", "))
     return ways
 
 
@@ -156,12 +164,11 @@ its folder is dark :: echo exit 0 > tests/check.sh; chmod 0 tests
 
 
 def checks_that_run_code() -> dict[str, Way]:
-    ways: dict[str, Way] = {}
+    ways = {}
     checks = ["sh run@.sh", "sleep 0.1; PATH=bin:$PATH sh tests/check.sh x@.txt"]
-    for row in GUTS.strip().splitlines():
-        name, code = row.split(" :: ")
+    for name, [code] in rows(GUTS).items():
         deed = f'put("run@.sh", {code!r}); put("x@.txt", "bad\\n")'
-        ways[name] = deed, checks, "not passed"
+        ways[name] = Way(deed, checks, "not passed")
     return ways
 
 
@@ -265,7 +272,20 @@ def prepare(repo: Repo, *tasks: str) -> None:
     (repo.outside / "no-home").mkdir(exist_ok=True)
 
 
-HONEST: Way = ('put("honest-@.txt")', ["grep -q good honest-@.txt"], "passed")
+HONEST = Way('put("honest-@.txt")', ["grep -q good honest-@.txt"], "passed")
+
+
+def faults(repo: Repo, task: str, way: Way) -> Iterator[str]:
+    """What is wrong with the end of a task that was worked in this way."""
+    passed, record = task in repo.passed(), told(repo, task)
+    if passed and way.how == "not passed":
+        yield "passed"
+    if not passed and way.how == "passed":
+        yield f"did not pass: {record}"
+    if way.word not in record:
+        yield f"the record says nothing of {way.word}: {record}"
+    if passed and not fresh_clone_is_green(repo, BRANCH, way.checks, "sh setup.sh"):
+        yield "passed, and is red in a fresh clone"
 
 
 def outcomes(
@@ -281,43 +301,29 @@ def outcomes(
     """What is wrong after a run in which every way is a task; an honest one stands
     before and behind."""
     names = ["the first honest one", *ways, "the last honest one"]
-    tasks = {f"T{number}": name for number, name in enumerate(names, 1)}
+    tasks, deeds, checks = {}, {}, {}
+    for number, name in enumerate(names, 1):
+        task = f"T{number}"
+        tasks[task] = ways.get(name, HONEST).of(task)
+        deeds[task], checks[task] = tasks[task].deed, tasks[task].checks
     prepare(repo, *tasks)
     before(repo)
-    done_by, checks, wanted = {}, {}, {}
-    for task, name in tasks.items():
-        deed, commands, wanted[task] = ways.get(name, HONEST)
-        done_by[task] = deed.replace("@", task)
-        checks[task] = [command.replace("@", task) for command in commands]
     setup = {"run": "sh setup.sh", "when": ["setup.sh"]}
-    repo.plan(
-        *({"checks": commands} for commands in checks.values()),
-        limits={"attempts": 1, "iterations": 999},
-        **{"setup": setup, "protect": ["hooks.sh"], **top},
-    )
-    agent = repo.agent(SCRIPT.format(deeds=done_by, checks=checks, here=here))
+    settings = {"setup": setup, "protect": ["hooks.sh"], **top}
+    settings["limits"] = {"attempts": 1, "iterations": 999}
+    repo.plan(*({"checks": commands} for commands in checks.values()), **settings)
+    agent = repo.agent(SCRIPT.format(deeds=deeds, checks=checks, here=here))
     agent = agent.replace(sys.executable, python)
-    said = ("run", "-q", "--agent", agent, "--agent-timeout", "30s", *words)
-    done = repo.ralph(*said, timeout=900, first=NEVER_STUCK + first)
+    run = ("run", "-q", "--agent", agent, "--agent-timeout", "30s", *words)
+    done = repo.ralph(*run, timeout=900, first=NEVER_STUCK + first)
     assert done.returncode in (0, 4) and "Traceback" not in done.stderr, done.stderr
     assert repo.gone_within(2), repo.alive()
-
-    wrong, passed, transcripts = [], repo.passed(), said_by_agents(repo)
-    for task, name in tasks.items():
-        how, _, word = wanted[task].partition(", ")
-        record = told(repo, task)
-        if here and f"GREEN HERE {task}." not in transcripts:
+    wrong = []
+    said = said_by_agents(repo)
+    for name, (task, way) in zip(names, tasks.items(), strict=True):
+        if here and f"GREEN HERE {task}." not in said:
             wrong.append(f"{name}: was not green where the agent worked")
-        if task in passed and how == "not passed":
-            wrong.append(f"{name}: passed")
-        if task not in passed and how == "passed":
-            wrong.append(f"{name}: did not pass: {record}")
-        if word not in record:
-            wrong.append(f"{name}: the record says nothing of {word}: {record}")
-        if task in passed and not fresh_clone_is_green(
-            repo, BRANCH, checks[task], "sh setup.sh"
-        ):
-            wrong.append(f"{name}: passed, and is red in a fresh clone")
+        wrong += [f"{name}: {fault}" for fault in faults(repo, task, way)]
     return wrong
 
 
@@ -349,9 +355,9 @@ def test_checks_that_run_the_agents_code(repo: Repo) -> None:
 
 
 def test_what_earlier_tasks_left(repo: Repo) -> None:
-    rows = list(ways_of(EARLIER).items())
+    every = list(ways_of(EARLIER).items())
     ways: dict[str, Way] = {}
-    for leaves, uses in sample(zip(rows[::2], rows[1::2], strict=True), 2):
+    for leaves, uses in sample(zip(every[::2], every[1::2], strict=True), 2):
         ways |= dict([leaves, uses])
     assert_none(outcomes(repo, ways, here=False, keep=["target/"]))
 
@@ -396,8 +402,8 @@ def outside(repo: Repo) -> dict[str, Way]:
     table = OUTSIDE.replace("OUTSIDE", str(repo.outside)).replace("MARK", repo.mark)
     table = table.replace("HOME", str(repo.outside))
     ways = some(ways_of(table), 4)
-    for name, (deed, checks, how) in ways.items():
-        ways[name] = f'put("more@"); {deed}', checks, how
+    for name, way in ways.items():
+        ways[name] = way._replace(deed=f'put("more@"); {way.deed}')
     return ways
 
 
@@ -458,7 +464,7 @@ def test_in_a_room_that_is_not_cleaned_what_earlier_tasks_left_counts(
     repo: Repo,
 ) -> None:
     """A mutant: the build of an earlier task and a gutted tool let later tasks pass."""
-    rows = list(ways_of(EARLIER).items())
-    ways = dict(rows[:2] + rows[6:10])
+    every = list(ways_of(EARLIER).items())
+    ways = dict(every[:2] + every[6:10])
     wrong = outcomes(repo, ways, first=NOT_CLEANED, here=False)
     assert ending(wrong, "passed") >= 2, wrong

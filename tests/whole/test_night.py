@@ -109,20 +109,6 @@ def test_nothing_is_checked_again_where_nothing_landed_since(repo: Repo) -> None
     assert rechecks(repo) == ["2: green"]
 
 
-def test_what_was_set_back_is_worked_in_the_same_run_and_told_why(repo: Repo) -> None:
-    repo.plan(own("T1"), own("T2"))
-    once = '(OUT / "once").touch() or P("T1.txt").unlink()'
-    breaks = f'if task == "T2" and not (OUT / "once").exists(): {once}'
-    keeps = "(OUT / f'{task}-prompt').write_text(prompt)"
-    agent = repo.agent(f"{keeps}\n{MAKES}\n{breaks}")
-    repo.judges("0: T1 passed, T2 passed, T1 passed", agent)
-    assert rechecks(repo) == ["2: broke T1", "3: green"]
-    assert "T1 passed at iteration 1, broken since: " in repo.read("progress.txt")
-    told = repo.read("../T1-prompt")
-    assert "it passed at iteration 1, and later work broke it" in told
-    assert "T2: task 2" in told and "Its work is still there" in told
-
-
 # ---------------------------------------------------------------- tasks that cannot be done
 
 
