@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 SPACE := $(subst ,, )
-CRASH_TESTS = $(shell grep -rlE --include='test_*.py' '\bsample\b|hostile import|mark.crash|environ.get..[A-Z]+_(STEP|EXAMPLES|SEEDS)' tests)
+CRASH_TESTS = $(shell grep -rlE --include='test_*.py' '\bsample\b|\bof=[0-9]|hostile import|mark.crash|environ.get..[A-Z]+_(STEP|EXAMPLES|SEEDS)' tests)
 
 # How much `make test-crash` does: every CRASH_STEP-th point, so many inputs and seeds. It runs what
 # `make test` takes only a sample of.

@@ -386,7 +386,7 @@ def sample(cases: Iterable[Case], of: int) -> list[Case]:
     return list(cases)[:: 1 if WHOLE else of]
 
 
-def cases(table: str, of: int = 1) -> pytest.MarkDecorator:
+def cases(table: str, *, of: int = 1) -> pytest.MarkDecorator:
     """Cases of a test, a line each (every `of`-th), below a line of its parameters.
     Cells are two blanks apart, and `\\n` in one is a new line; or they are parted as
     the parameters are, by ` -> ` or ` | `, and stand as they are. `-` is an empty one,

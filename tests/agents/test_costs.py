@@ -243,7 +243,7 @@ def wrong(
 ways                  options      budget        code
 kill deadline worker  --max-usd 1  {}            3
 deadline ctrl-c kill  -            {"usd": 1}    4
-""", 2)  # fmt: skip
+""", of=2)  # fmt: skip
 def test_a_night_in_which_every_third_attempt_is_cut_off_is_booked_for_what_it_cost(
     repo: Repo, ways: str, options: str, budget: str, code: str
 ) -> None:

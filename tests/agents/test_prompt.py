@@ -292,7 +292,7 @@ failed {"failure": {"name": "n", "tail": "MEGA"}}
 retried {"answer": "MEGA"}
 has {"checks": ["echo MEGA"]}
 failed {"restored": MANY}
-""", 2)  # fmt: skip
+""", of=2)  # fmt: skip
 def test_whatever_is_huge_the_prompt_stays_within_its_bound_and_nothing_else_is_pushed_out(
     bench: Bench, deed: str
 ) -> None:

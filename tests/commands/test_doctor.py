@@ -50,7 +50,7 @@ def says(printed: str, level: str, words: str) -> bool:
     true                                                                                             --judge no-such-judge            not on PATH
     true                                                                                             --check no-such-program          is not found there
     """,
-    2,
+    of=2,
 )
 def test_every_trouble_is_one_line_and_the_rest_is_still_looked_at(
     repo: Repo, prepare: str, words: str, said: str
@@ -109,7 +109,7 @@ def test_a_check_that_was_begun_ends_with_doctor(repo: Repo) -> None:
     {"agents": {"sh": {"argv": ["sh", "-c", "x"], "permissions": {"edit": []}}}, "agent": "sh"}     warning   the plan itself defines it; read what it runs: sh -c x
     {"tasks": [{"checks": ["test -f a.txt"]}]}                                                      now        1 check green
     """,
-    2,
+    of=2,
 )
 def test_what_is_told_of_a_plan(repo: Repo, plan: str, level: str, said: str) -> None:
     top = {"agent": "true", "tasks": [OWN], **json.loads(plan)}
@@ -269,7 +269,7 @@ def test_a_probe_is_one_turn_in_cron_s_environment_that_leaves_nothing(
     {"type":"result","is_error":true,"result":"refused","api_error_status":401}                   error     refused; log it in as this user
     -                                                                                             error     without a final event (exit 0); log it in
     """,
-    2,
+    of=2,
 )
 def test_how_a_probe_ends(repo: Repo, printed: str, level: str, words: str) -> None:
     row = {"like": "claude", "argv": ["mine", "{permissions}", "{args}"]}

@@ -130,7 +130,7 @@ def task(**changes: Any) -> dict[str, Any]:
     {"dependsOn": ["US-001"]}                  circle
     {"priority": {}}                           priority
     """,
-    3,
+    of=3,
 )
 def test_an_answer_that_cannot_be_used_is_told_the_planner_once(
     repo: Repo, answer: str, wrong: str

@@ -80,7 +80,7 @@ def test_nobody_is_paid_in_a_night_that_cannot_pass(
     assert said in " ".join(summary["reason"].split()), what
 
 
-@cases(VAIN, 4)
+@cases(VAIN, of=4)
 def test_doctor_says_before_what_ends_a_night(
     repo: Repo, what: str, night: str, code: str, said: str
 ) -> None:

@@ -58,7 +58,7 @@ uv.lock                         a = 1\n
 packages/web/package-lock.json  {}
 logo.png                        \0\1
 """,
-    3,
+    of=3,
 )
 def test_what_git_cannot_mark_stands_as_the_branch_has_it_and_the_prompt_says_so(
     repo: Repo, name: str, first: str

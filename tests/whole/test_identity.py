@@ -131,7 +131,7 @@ git checkout -q .
 git stash -q; git merge -q --ff-only ralph/p
 git stash -q; git merge -q --squash ralph/p; git commit -qm squashed
 """,
-    2,
+    of=2,
 )
 def test_what_landed_stays_passed_where_git_takes_plan_and_log_back(
     repo: Repo, line: str

@@ -72,7 +72,7 @@ a folder that is gone                    2     is gone; cd to your project   mkd
 """
 
 
-@cases(MACHINES, 2)
+@cases(MACHINES, of=2)
 def test_it_works_on_a_bare_machine_or_says_why_not(
     repo: Repo, machine: str, code: str, said: str, line: str
 ) -> None:
@@ -117,7 +117,7 @@ the branch checked out in another worktree     2     ralph/p is checked out in  
 """
 
 
-@cases(REPOSITORIES, 2)
+@cases(REPOSITORIES, of=2)
 def test_it_works_in_any_repository_or_says_why_not(
     repo: Repo, name: str, code: str, said: str, prepare: str
 ) -> None:

@@ -82,7 +82,7 @@ limits.STUCK, history.RETRY_LOGIN = 1, 0.5
 """
 
 
-@cases(STOPS, 4)
+@cases(STOPS, of=4)
 def test_before_every_ordinary_stop_what_no_longer_holds_is_set_back(
     repo: Repo, stop: str, wanted: str, at: str, words: str, then: str
 ) -> None:
@@ -118,7 +118,7 @@ red       stop     passed
 T1 T2 T3  stuck    -
 T3 T4 T5  blocked  T1 T2 T6 T7
 """,
-    2,
+    of=2,
 )
 def test_three_impossible_tasks_in_the_middle_do_not_cost_those_behind_them(
     repo: Repo, red: str, stop: str, passed: str

@@ -46,7 +46,7 @@ git switch -qc mine                     -              mine
 git switch -qc ralph/p                  -              -
 git worktree add -qb ralph/p ../tree    -              -
 """,
-    2,
+    of=2,
 )
 def test_a_branch_that_somebody_has_checked_out_is_refused_at_the_start(
     repo: Repo, line: str, words: str, branch: str
@@ -75,7 +75,7 @@ ralph stop            3     $PYTHON -m ralph stop
 a signal              143   kill $NIGHT
 kill -9               -9    -
 """,
-    3,
+    of=3,
 )
 @pytest.mark.parametrize("jobs", ["1", "3"])
 def test_verified_work_waits_while_somebody_sits_on_the_branch(

@@ -175,7 +175,7 @@ limit
 0.9
 3.0
 """,
-    3,
+    of=3,
 )
 def test_four_loops_never_spend_more_than_the_limit(repo: Repo, limit: str) -> None:
     repo.plan(*tasks(8), agents={"speaker": PAYS}, limits={"attempts": 9})
