@@ -22,7 +22,7 @@ a FIFO                 yes     rm prd.json; mkfifo prd.json
 a merge under way      yes     { echo '<<<<<<< HEAD'; cat ../whole; echo =======; cat ../whole; } > prd.json
 two tasks with one id  yes     sed s/T3/T1/ ../whole > prd.json
 """,
-    2,
+    of=2,
 )
 def test_a_plan_that_breaks_at_night_is_waited_for(
     repo: Repo, how: str, mended: str, line: str
