@@ -82,9 +82,18 @@ class Branch:
     def seat(self) -> Path | None:
         """The working tree of a person that has this branch checked out; None if there
         is none."""
+        heads = [self.git.common / "HEAD", *self.git.common.glob("worktrees/*/HEAD")]
+        if all(self._is_elsewhere(head) for head in heads):
+            return None  # mostly, and git need not be asked
         asked = self.git("for-each-ref", "--format=%(worktreepath)", self.ref)
         folder = asked.removesuffix("\n")
         return Path(folder) if folder and Path(folder).is_dir() else None
+
+    def _is_elsewhere(self, head: Path) -> bool:
+        """Whether a file HEAD names a commit, or another branch."""
+        said = os.fsdecode(files.read_regular(head, 4096) or b"")
+        here = f"{re.escape(self.ref)}|refs/heads/.invalid"  # as beside reftables
+        return bool(re.fullmatch(rf"[0-9a-f]{{40,64}}\n|ref: (?!({here})\n).+\n", said))
 
     # ---------------------------------------------------------------- where it begins
 

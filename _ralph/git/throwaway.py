@@ -49,7 +49,7 @@ def throwaway_git(home: Git) -> dict[str, str]:
     refs = [line.split(" ") for line in listed.split("\n")[:-1]]
     names = {name for _, name, target in refs if not target}
     found = {"config": _config(home), ANYBODY_S: _ANYBODY_S}
-    packed = ["# pack-refs with: sorted \n"]
+    packed = []
     for commit, name, target in refs:
         if target in names:
             found[name] = f"ref: {target}\n"
@@ -89,7 +89,8 @@ def write_git(
     home, own = checkout.home, checkout.root / ".git"
     written = {name: os.fsencode(content) for name, content in common.items()}
     written["HEAD"] = os.fsencode(f"ref: refs/heads/{branch}\n")
-    written[f"refs/heads/{branch}"] = f"{head}\n".encode()
+    own_ref = os.fsencode(f"# pack-refs with: sorted \n{head} refs/heads/{branch}\n")
+    written["packed-refs"] = own_ref + written["packed-refs"]
     for name in ("shallow", "info/attributes", "info/exclude"):
         data = files.read_regular(home.common / name)
         if data is not None:
