@@ -60,24 +60,28 @@ Shell completion: `eval "$(_RALPH_COMPLETE=bash_source ralph)"` in `~/.bashrc`; 
 # ---------------------------------------------------------------- docs/prd.md
 
 
+SECTIONS = """
+The plan -> properties
+`setup` as an object -> $defs setup properties
+`limits`: for each run -> properties limits properties
+`budget`: for all runs of the plan -> properties budget properties
+A task -> $defs task properties
+`limits`: for one task -> $defs task properties limits properties
+A check: a string, a list of words, or an object -> $defs check properties
+"""
+"""The sections of docs/prd.md, and where their keys are in the schema."""
+
+
 def plan_reference() -> str:
     """The whole text of docs/prd.md."""
-    plan = SCHEMA["properties"]
-    task = DEFINITIONS["task"]["properties"]
-    check = DEFINITIONS["check"]["properties"]
-    return "\n".join(
-        [
-            PRD_HEAD,
-            keys("The plan", plan),
-            keys("`setup` as an object", DEFINITIONS["setup"]["properties"]),
-            keys("`limits`: for each run", plan["limits"]["properties"]),
-            keys("`budget`: for all runs of the plan", plan["budget"]["properties"]),
-            keys("A task", task),
-            keys("`limits`: for one task", task["limits"]["properties"]),
-            keys("A check: a string, a list of words, or an object", check),
-            ALIASES + other_words(),
-        ]
-    )
+    parts = [PRD_HEAD]
+    for line in SECTIONS.strip().splitlines():
+        title, _, path = line.partition(" -> ")
+        fields = SCHEMA
+        for name in path.split():
+            fields = fields[name]
+        parts.append(keys(title, fields))
+    return "\n".join([*parts, ALIASES + other_words()])
 
 
 def keys(title: str, fields: dict[str, Any]) -> str:

@@ -226,9 +226,8 @@ def read(document: str) -> str:
 
 def section(document: str, title: str) -> str:
     """The text under a heading, up to the next one of its kind."""
-    found = re.search(
-        rf"^(#+) {re.escape(title)}\n(.*?)(?=^\1 |\Z)", read(document), re.M | re.S
-    )
+    pattern = rf"^(#+) {re.escape(title)}\n(.*?)(?=^\1 |\Z)"
+    found = re.search(pattern, read(document), re.M | re.S)
     assert found, f"{document} has no {title}"
     return found[2]
 
@@ -237,8 +236,7 @@ def named(source: str) -> list[str]:
     """What the rows of its tables and the points of its lists are about: the `words` in
     the first cell, or before the first colon."""
     found = []
-    for begin in re.findall(r"^(?:\| (.*?) \||- (`.*?): )", source, re.M):
-        cell, point = begin
+    for cell, point in re.findall(r"^(?:\| (.*?) \||- (`.*?): )", source, re.M):
         found += re.findall(r"`(.+?)`", cell or point)
     return found
 
@@ -256,9 +254,8 @@ def test_the_documentation_is_short() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_files_and_headings_that_are_linked_exist(document: str) -> None:
-    for target, anchor in re.findall(
-        r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", read(document)
-    ):
+    links = r"\]\((?!https?:)([^)#]*)#?([^)]*)\)"
+    for target, anchor in re.findall(links, read(document)):
         linked = ROOT / document
         if target:
             linked = linked.parent / target
@@ -270,7 +267,8 @@ def test_files_and_headings_that_are_linked_exist(document: str) -> None:
 
 
 def test_the_readme_leads_to_every_page() -> None:
-    assert [page for page in PAGES if f"({page})" not in read("README.md")] == []
+    for page in PAGES:
+        assert f"({page})" in read("README.md")
 
 
 # ---------------------------------------------------------------- commands and options
@@ -291,7 +289,8 @@ def test_help_says_what_each_option_does_and_shows_an_example(name: str) -> None
     assert re.search(rf"^  .*\bralph {name}\b", usage, re.M)
     assert f"## `ralph {name}" in page
     for option in make_docs.options(command):
-        assert option.help and f"`{option.opts[-1]}" in page
+        assert option.help
+        assert f"`{option.opts[-1]}" in page
 
 
 @pytest.mark.parametrize("document", sorted({*DOCUMENTS, *SKILLS} - {"CHANGELOG.md"}))
@@ -333,18 +332,17 @@ def test_defaults_of_the_limits() -> None:
         name = option.replace("`", "").removeprefix("-j, ").split()[0]
         shown[name.removeprefix("--")] = default
     limits = Limits()
-    wanted: dict[str, float] = {"jobs": limits.jobs, "max-hours": limits.hours}
-    wanted["max-iterations"] = limits.iterations
-    wanted["max-attempts"] = limits.attempts
-    for name, number in wanted.items():
-        assert float(shown.pop(name)) == number
+    counted = ["jobs", "max-hours", "max-iterations", "max-attempts"]
+    wanted = [limits.jobs, limits.hours, limits.iterations, limits.attempts]
+    assert [float(shown[name]) for name in counted] == wanted
     for option in make_docs.options(COMMANDS["run"]):
-        if option.opts[-1] in ("--agent-timeout", "--idle-timeout"):
-            default = text.seconds(shown.pop(option.opts[-1][2:]))
-            assert default == text.seconds(option.default)
-    assert text.seconds(shown.pop("max-wait")) == limits.max_wait
+        name = option.opts[-1].removeprefix("--")
+        if name.endswith("-timeout"):
+            assert text.seconds(shown[name]) == text.seconds(option.default)
+    assert text.seconds(shown["max-wait"]) == limits.max_wait
     assert {limits.until, limits.usd, limits.tokens} == {NO_LIMIT}
-    assert [shown[name] for name in ("until", "max-usd", "max-tokens")] == ["none"] * 3
+    for name in ("until", "max-usd", "max-tokens"):
+        assert shown[name] == "none"
 
 
 # ---------------------------------------------------------------- promises

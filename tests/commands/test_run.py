@@ -6,7 +6,16 @@ import json
 from typing import Any
 
 from tests.conftest import Repo, cases
-from tests.scripts import LIMIT, LOOKS_OFTEN, MAKES, RESULT, once, own, plan, speaker
+from tests.scripts import (
+    LOOKS_OFTEN,
+    MAKES,
+    RESULT,
+    limited_for,
+    once,
+    own,
+    plan,
+    speaker,
+)
 
 # ---------------------------------------------------------------- news
 
@@ -18,24 +27,31 @@ def news(repo: Repo) -> list[dict[str, Any]]:
     return [json.loads(line) for line in repo.read("../told.jsonl").splitlines()]
 
 
+NEWS = """\
+passed T1 1 None
+blocked T2 1 None
+waiting None 1 None
+passed T3 2 None
+stopped None 2 blocked
+"""
+
+
 def test_every_event_is_told_with_its_task_its_reason_and_the_sums(repo: Repo) -> None:
     tasks = own("T1"), {"checks": ["false"]}, own("T3")
     plan(repo, *tasks, project="Shop", limits={"attempts": 1})
-    waits = f"if task == 'T3' and {once(repo, 'limited')}:\n    print(overage); print(limit); sys.exit()"
-    info = "{'status': 'rejected', 'resetsAt': int(time.time() + 2), 'isUsingOverage': True}"
-    over = f"json.dumps({{'type': 'rate_limit_event', 'rate_limit_info': {info}}})"
-    names = f"import json\noverage, limit, result = {over}, {LIMIT!r}, {RESULT!r}"
-    say = speaker(repo, f"{names}\n{waits}\n{MAKES}\nprint(result)")
+    limited = f"if task == 'T3' and {once(repo, 'limited')}: print({limited_for(2)}); sys.exit()"
+    say = speaker(repo, f"{limited}\n{MAKES}\nprint({RESULT!r})")
     assert repo.ralph("run", "--agent", say, *TOLD, first=LOOKS_OFTEN).returncode == 4
     told = news(repo)
-    said = [f"{one['event']} {one['task']} {one['passed']}" for one in told]
-    wanted = "passed T1 1, blocked T2 1, waiting None 1, passed T3 2, stopped None 2"
-    assert ", ".join(said) == wanted
-    assert {(one["project"], one["branch"]) for one in told} == {("Shop", "ralph/shop")}
-    assert [one["stop"] for one in told] == [None, None, None, None, "blocked"]
+    lines = ""
+    for one in told:
+        assert (one["project"], one["branch"]) == ("Shop", "ralph/shop")
+        lines += f"{one['event']} {one['task']} {one['passed']} {one['stop']}\n"
+    assert lines == NEWS
     first, blocked, waiting, _, last = told
     assert first["text"] == "Shop: T1 passed | 1 of 3 passed | $0.25"
-    assert blocked["reason"].startswith("1 failed attempt") and blocked["usd"] == 0.5
+    assert blocked["reason"].startswith("1 failed attempt")
+    assert blocked["usd"] == 0.5
     assert waiting["reason"].startswith("waiting for the provider until ")
     stopped = f"Shop: stopped: {last['reason']} | 2 of 3 passed | $"
     assert last["text"].startswith(stopped)
