@@ -8,7 +8,8 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -548,12 +549,14 @@ def run(
     watch: Callable[[Stream], None] = lambda _: None,
     **more: Any,
 ) -> AgentResult:
-    given: dict[str, Any] = {"cwd": folder, "env": dict(os.environ)}
-    given |= {"timeout": 20.0, "idle": 10.0, **more}
+    def log(ending: str) -> Path:
+        return folder / f"0001{ending}"
+
+    env = dict(os.environ)
     assignment = Assignment(
-        prompt=prompt, log=lambda ending: folder / f"0001{ending}", **given
+        prompt=prompt, cwd=folder, env=env, log=log, timeout=20.0, idle=10.0
     )
-    return run_agent(agent, assignment, Control(), watch)
+    return run_agent(agent, replace(assignment, **more), Control(), watch)
 
 
 def listener(heard: list[tuple[str, str]]) -> Callable[[Stream], None]:
@@ -727,17 +730,18 @@ def test_nothing_tells_an_agent_that_it_is_nested(
     assert {"RALPH_RUN_ID=r1", "GIT_TERMINAL_PROMPT=0"} <= {*found}
 
 
-@pytest.mark.parametrize("behind", [[], ["env", "-i"]])
+@pytest.mark.parametrize("prefix", ["", "env -i"])
 def test_what_a_row_sets_reaches_the_agent_behind_a_prefix_too(
-    tmp_path: Path, behind: list[str]
+    tmp_path: Path, prefix: str
 ) -> None:
+    def wrap(argv: Sequence[str], _: object) -> list[str]:
+        return [*prefix.split(), *argv]
+
     mine = program(tmp_path / "mine", "import os\nprint(os.environ.get('A'))")
     row = {"argv": [mine], "env": {"A": "$KEY"}}
     agent = find_agent("mine", with_own({"mine": row}), "full")
     env = dict(os.environ) | {"KEY": "k"}
-    result = run(
-        tmp_path, agent, env=env, here=not behind, wrap=lambda argv, _: [*behind, *argv]
-    )
+    result = run(tmp_path, agent, env=env, here=not prefix, wrap=wrap)
     assert result.text == "k\n"
 
 

@@ -142,15 +142,18 @@ def played(name: str, case: str, code: int, lines: int | None = None) -> AgentRe
     """The result of a recorded run, cut off after so many `lines`."""
     folder = OWN / name
     agent = find_agent(name, CLIS, "full")
-    reports = agent.cli.reports if name != "cursor-agent" else ()
-    limits: dict[str, Any] = {"usd_left": 1e6} if "dollars" in reports else {}
-    limits |= {"tokens_left": 10**9} if "tokens" in reports else {}
+    limits: dict[str, Any] = {}
+    if "dollars" in agent.cli.reports and name != "cursor-agent":
+        limits["usd_left"] = 1e6
+    if "tokens" in agent.cli.reports and name != "cursor-agent":
+        limits["tokens_left"] = 10**9
     stream = Stream(agent.cli, **limits)
     said = (folder / f"{case}.txt").read_bytes().split(b"\n")[:lines]
     stopped = any(stream.line(line) == "stop" for line in said)
     log, stderr = folder / f"{case}.analytics.jsonl", folder / f"{case}.stderr.txt"
-    for line in log.read_bytes().splitlines() if log.exists() and lines is None else []:
-        stream.line(line, printed=False)
+    if log.exists() and lines is None:
+        for line in log.read_bytes().splitlines():
+            stream.line(line, printed=False)
     ended = Ended.STOPPED if stopped else Ended.ITSELF
     process = ProcessResult(exit=code, ended=ended, tail=said[-1].decode())
     said_on_stderr = stderr.read_text() if stderr.exists() else ""
@@ -184,24 +187,22 @@ def told(reset: float, form: str) -> str:
     if form.startswith("+"):
         ahead = text.seconds(form[1:])
         return form if abs(reset - time.time() - ahead) < 3 else str(reset)
-    return (
-        time.strftime("%H:%M", time.localtime(reset))
-        if ":" in form
-        else str(int(reset))
-    )
+    if ":" in form:
+        return time.strftime("%H:%M", time.localtime(reset))
+    return str(int(reset))
 
 
 def test_every_recording_has_its_line() -> None:
-    known = {(name, case) for name, case, _ in CASES}
-    assert {
-        (path.parent.name, path.name.split(".")[0]) for path in OWN.glob("*/*.txt")
-    } == known
+    recorded = set()
+    for path in OWN.glob("*/*.txt"):
+        recorded.add((path.parent.name, path.name.split(".")[0]))
+    assert recorded == {(name, case) for name, case, _ in CASES}
 
 
 @pytest.mark.parametrize("name", ["claude", "codex", "gemini", "opencode", "pi"])
 def test_a_recording_cut_off_before_its_last_word_is_never_done(name: str) -> None:
-    folder = OWN / name / "ok.txt"
-    whole = len(folder.read_bytes().rstrip(b"\n").split(b"\n"))
+    said = (OWN / name / "ok.txt").read_text()
+    whole = said.rstrip("\n").count("\n") + 1
     outcomes = [played(name, "ok", 0, lines).outcome for lines in range(1, whole + 1)]
     first = outcomes.index(Outcome.DONE)
     assert set(outcomes[:first]) == {Outcome.FAILED}

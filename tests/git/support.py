@@ -34,13 +34,14 @@ def places_of(
     repo: Repo, setup: str | Setup = "", *keep: str, branch: str = "ralph/p"
 ) -> Places:
     """The places of a plan with this `setup` and `keep`."""
-    made = Setup(setup) if isinstance(setup, str) and setup else setup or None
-    assert not isinstance(made, str)
     home, path = Git.at(repo.path), repo.path / "prd.json"
     plan = prd.read(json.dumps({"keep": keep, "userStories": [{"title": "T1"}]}), path)
+    if setup:
+        made = setup if isinstance(setup, Setup) else Setup(setup)
+        plan = replace(plan, setup=made)
     paths = layout.paths_of(repo.path, home.common, path)
     allowed = limits.resolve({}, {})
-    settings = Settings(Options(), paths, replace(plan, setup=made), allowed)
+    settings = Settings(Options(), paths, plan, allowed)
     return Places(settings, home, branch, Control(), View())
 
 

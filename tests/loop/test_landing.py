@@ -16,7 +16,7 @@ from _ralph.loop.loop import Loop
 from _ralph.loop.stages import Begun, Candidate, Examined, Worked
 from _ralph.model import AgentResult, CheckResult, Outcome, Share, Task, Verdict
 from _ralph.state.records import AttemptEnded, Rechecked, Retried
-from tests.conftest import Repo
+from tests.conftest import Repo, cases
 from tests.git.support import head
 from tests.git.test_branch import work_on
 
@@ -99,28 +99,34 @@ def passed_record(commit: str, **fields: Any) -> AttemptEnded:
     return AttemptEnded(iteration=1, verdict=Verdict.PASSED, commit=commit, **given)
 
 
-@pytest.mark.parametrize(
-    ("was", "now", "marked"),
-    [
-        ("", "", True),
-        ("task 2", "another title", True),
-        ("task 1", "another title", False),  # another title is another task
-        ('"passes": false', '"passes": false, "blocked": "no"', True),
-        ('"true"', '"true", "false"', False),  # a check that nobody ran
-    ],
-)
+# Another title is another task; a check that nobody ran is no pass.
+@cases("""
+was              now                               marked
+nothing          nothing                           yes
+task 2           another title                     yes
+task 1           another title
+"passes": false  "passes": false, "blocked": "no"  yes
+"true"           "true", "false"
+""")
 def test_a_mark_follows_its_task_through_what_a_person_edits_meanwhile(
-    repo: Repo, loop: Loop, was: str, now: str, marked: bool
+    repo: Repo, loop: Loop, was: str, now: str, marked: str
 ) -> None:
     verdict = passed_record(work_on(repo, head(repo)))
     with_plan(repo, was, now)
     for _ in range(2):
         with loop.plan_locked():
             mark_passed(loop, verdict)
-        assert len(repo.passed()) == 1 + marked
+        assert repo.passed() == (["T1", "T2"] if marked else ["T2"])
 
 
-@pytest.mark.parametrize("taken", ["nothing", "a retry", "a final check", "another check", "the branch"])  # fmt: skip
+@cases("""
+taken
+nothing
+a retry
+a final check
+another check
+the branch
+""")
 def test_a_pass_whose_commit_is_on_the_branch_stays_one_until_a_record_takes_it_away(
     repo: Repo, loop: Loop, taken: str
 ) -> None:
@@ -140,9 +146,6 @@ def test_a_pass_whose_commit_is_on_the_branch_stays_one_until_a_record_takes_it_
         with loop.plan_locked():
             restore_marks(loop)
         assert repo.passed() == (["T1", "T2"] if taken == "nothing" else ["T2"])
-
-
-# ---------------------------------------------------------------- the plan, meanwhile
 
 
 # ---------------------------------------------------------------- the record

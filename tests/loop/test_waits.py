@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import json
 import signal
-import time
-from typing import Any
 
-import pytest
-
-from tests.conftest import Repo
+from tests.conftest import Repo, cases
 from tests.scripts import (
     LIMIT,
     LOOKS_OFTEN,
     RESULT,
     cost,
+    limited_for,
     overage,
     plan,
     speaker,
@@ -38,14 +35,13 @@ def test_tokens_dollars_and_session_stand_in_record_status_and_summary(
     assert "$0.25, ended well" in repo.read("progress.txt")
 
 
-@pytest.mark.parametrize(
-    "line", ['{"type":"system","subtype":"api_retry","error_status":401}', ""]
-)
-def test_a_login_failure_stops_with_5_at_once(repo: Repo, line: str) -> None:
+@cases("""
+script
+sys.exit('not logged in')
+print('{"type":"system","subtype":"api_retry","error_status":401}', flush=True); time.sleep(3600)
+""")
+def test_a_login_failure_stops_with_5_at_once(repo: Repo, script: str) -> None:
     plan(repo, {"checks": ["false"]})
-    script = "sys.exit('not logged in')"
-    if line:
-        script = f"print('''{line}''', flush=True); time.sleep(3600)"
     code, summary, printed = repo.run(speaker(repo, script))
     assert (code, summary["stop"]) == (5, "unavailable")
     assert repo.verdicts() == ["T1 unavailable"] and "does not answer" not in printed
@@ -76,9 +72,7 @@ def test_a_limit_costs_no_attempt_and_ends_with_75_when_not_waiting(repo: Repo) 
         code, summary, _ = repo.run(say, *words)
         assert (code, summary["stop"]) == (75, "limited")
         assert summary["tasks"][0]["state"] == "open"
-    info = {"status": "rejected", "resetsAt": int(time.time()) + 90000}
-    reset = json.dumps({"type": "rate_limit_event", "rate_limit_info": info})
-    late = speaker(repo, f"print('''{reset}'''); print('''{LIMIT}''')")
+    late = speaker(repo, f"print({limited_for(90000)})")
     code, summary, _ = repo.run(late)
     assert (code, summary["stop"]) == (75, "limited")
     assert "--max-wait" in summary["reason"]
@@ -149,28 +143,28 @@ def test_one_task_that_is_denied_does_not_end_the_run_and_three_in_a_row_do(
 
 # What is run behind the prefix the first time, before it is lost for two calls: the
 # agent that dies with it, or that has done its work.
-LOSES = {"the agent": "sys.exit(1)", "the checks": ""}
-
-
-@pytest.mark.parametrize("first", LOSES)
+@cases("""
+ends         verdicts
+sys.exit(1)  T1 limited, T1 limited, T1 passed
+pass         T1 passed
+""")
 def test_a_prefix_that_starts_nothing_is_waited_for_and_no_attempt_is_counted(
-    repo: Repo, first: str
+    repo: Repo, ends: str, verdicts: str
 ) -> None:
     down = repo.outside / "down"
     dies = 'echo "no daemon" >&2; exit 125'
     lost = f"if [ -s {down} ]; then sed -i 1d {down}; {dies}; fi"
     wrap = repo.tool("wrap", f'{lost}\nexec "$@"')
-    top: dict[str, Any] = {"limits": {"attempts": 1}, "wrap": str(wrap)}
-    repo.plan({"checks": ["test -f T1.txt"]}, checks=["true"], **top)
+    task = {"checks": ["test -f T1.txt"]}
+    repo.plan(task, checks=["true"], limits={"attempts": 1}, wrap=str(wrap))
     deeds = f"""
 if not (OUT / 'was').exists():
     (OUT / 'was').touch(); P({str(down)!r}).write_text('1\\n' * 3)
-    {LOSES[first]}
+    {ends}
 P('T1.txt').touch()
 """
     soon = f"{LOOKS_OFTEN}\nlimits.BACKOFF = (0.5,)\n"
     code, _, printed = repo.run(repo.agent(deeds), first=soon)
     assert code == 0, printed
-    counted = ["T1 limited"] * 2 if first == "the agent" else []
-    assert repo.verdicts() == [*counted, "T1 passed"]
+    assert ", ".join(repo.verdicts()) == verdicts
     assert "starts nothing at all: no daemon" in printed
