@@ -77,12 +77,11 @@ def _untracked(
             continue  # removed by who looks, or nobody may look
         for entry in entries:
             name = f"{inside}{entry.name}"
-            if name == ".git":
+            is_file = entry.is_file(follow_symlinks=False) or entry.is_symlink()
+            if name == ".git" or (is_file and name in tracked):
                 continue
             is_folder = entry.is_dir(follow_symlinks=False)
-            is_file = entry.is_file(follow_symlinks=False) or entry.is_symlink()
-            is_git_s = name in folders if is_folder else is_file and name in tracked
-            if not is_git_s:
+            if not (is_folder and name in folders):
                 if kept(name):
                     continue
                 yield name, entry
@@ -94,7 +93,7 @@ def _folders_of(tracked: set[str]) -> set[str]:
     """The folders that hold tracked files, at any depth."""
     folders = {""}
     for name in tracked:
-        while name := name.rpartition("/")[0]:
+        while (name := name.rpartition("/")[0]) not in folders:
             folders.add(name)
     return folders
 

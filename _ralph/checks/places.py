@@ -348,7 +348,6 @@ def prepare_workspace(
     noted, made_before = noted_setup(place)
     if noted != stamp:
         place.remove()
-    remove_unusable(place, tree)
     new = place.reset(tree)
     places.add_git_and_settings(place, head)
     if not new:

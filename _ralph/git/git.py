@@ -258,11 +258,9 @@ class Git:
 
     def entries(self, tree: str) -> dict[str, str]:
         """What a tree or commit holds: mode, kind and id of each file, by name."""
-        found = {}
-        for entry in names_in(self._once("ls-tree", "-r", "-z", self._tree_of(tree))):
-            about, _, name = entry.partition("\t")
-            found[name] = about
-        return found
+        listed = names_in(self._once("ls-tree", "-r", "-z", self._tree_of(tree)))
+        parts = (entry.partition("\t") for entry in listed)
+        return {name: about for about, _, name in parts}
 
     def name_of(self, path: Path) -> str:
         """What git calls this file; nothing if it lies elsewhere."""
