@@ -28,7 +28,7 @@ from _ralph.state.history import Unavailable, parse_handoff
 from _ralph.state.limits import Limits, back
 from _ralph.state.log import Log
 from _ralph.state.records import Added, parse
-from _ralph.text import moment
+from _ralph.text import clean, moment
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.usefixtures("nothing_hangs")
@@ -250,7 +250,7 @@ def test_any_handoff(words: str) -> None:
         assert isinstance(part, str)
 
 
-PIECES = "{{ task.id }}|{{ task.nothing }}|{% for t in task %}|{% endfor %}|{{|}}|{%|x|{{ 1 / 0 }}"
+PIECES = "{{ task.id }}|{{ task.nothing }}|{% for t in task %}|{% endfor %}|{{|}}|{%|x\n\x1b|x|{{ 1 / 0 }}"
 _pieces = st.lists(st.sampled_from(PIECES.split("|"))).map("".join)
 
 
@@ -261,6 +261,7 @@ def test_any_template(scratch: Path, source: bytes) -> None:
     task = {"task": {"id": "T1"}}
     try:
         assert render_prompt(scratch / "PROMPT.md", task).strip()
-        assert "\r" not in render_message(source.decode(), task, "prd.json: commit")
+        message = render_message(source.decode(), task, "prd.json: commit")
+        assert clean(message) == message
     except BadInput as error:
         assert str(error)
