@@ -55,7 +55,7 @@ with open(NAME, "wb") as file: file.write(found + task.encode() + b"\\n")
     r"""
 name                            first
 uv.lock                         a = 1\n
-packages/web/package-lock.json  {}
+packages/web/package-lock.json  {}\n
 logo.png                        \0\1
 """,
     of=3,

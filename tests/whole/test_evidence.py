@@ -118,6 +118,7 @@ def test_a_database_that_dies_in_the_night_blocks_nobody(repo: Repo) -> None:
     agent = repo.agent(MAKES + f"\nif task == 'T2': P({str(down)!r}).touch()")
     verdicts = "4: T1 passed, T2 failed, T2 failed, T2 passed, T3 passed"
     summary = repo.judges(verdicts, agent).summary
+    assert repo.passed() == ["T1", "T2", "T3"]
     beside = [len(one or []) for one in of_verdicts(repo, "beside")]
     assert beside == [0, 0, 0, 1, 1]
     assert "not all checks are green" in summary["reason"]
@@ -156,8 +157,7 @@ def test_red_that_does_not_bind_is_not_run_again_nor_the_suite_with_it(
 def test_work_that_is_all_left_out_says_what_and_what_lets_it_in(repo: Repo) -> None:
     repo.write("tests/a.py", "real\n")
     repo.commit("tests")
-    guarded = {"protect": ["tests/**", "conftest.py"]}
-    repo.plan({}, checks=["test -f a.txt"], **guarded)
+    repo.plan({}, checks=["test -f a.txt"], protect=["tests/**", "conftest.py"])
     agent = repo.agent(
         "P('tests/a.py').write_text('x'); P('conftest.py').touch(); (OUT / 'p').write_text(prompt)"
     )
@@ -167,7 +167,9 @@ def test_work_that_is_all_left_out_says_what_and_what_lets_it_in(repo: Repo) -> 
     assert '"allow": ["conftest.py", "tests/a.py"]' in reason
     assert '"allow": [' in repo.read("../p")
     repo.ralph("retry", "T1")
-    repo.plan({"allow": ["tests/a.py"]}, checks=["test -f a.txt"], **guarded)
+    plan = json.loads(repo.read("prd.json"))
+    plan["userStories"][0]["allow"] = ["tests/a.py"]
+    repo.write("prd.json", json.dumps(plan))
     repo.ends("0: T1", agent)
     assert repo.landed("tests/a.py") == "x"
 
@@ -189,8 +191,7 @@ def test_ten_tasks_that_pass_at_once_cost_ten_runs_of_the_suite_one_before_and_o
 
 
 def test_a_tree_that_was_looked_at_goes_to_no_room_again(repo: Repo) -> None:
-    """An agent that does nothing; a change; the same change; and, on clean files,
-    nothing again."""
+    """An agent that does nothing; a change; and leaves that change as it is."""
     red_always = counted(repo, "own", "false")
     repo.plan(red_always, checks=[counted(repo, "suite")], limits={"attempts": 4})
     agent = repo.agent("if attempt == 2: P('x').touch()")
@@ -238,6 +239,7 @@ def test_a_task_that_was_set_back_sees_why_and_must_keep_what_the_others_need(
     repo.plan("test -f T1.txt", "test -f T2.txt", limits={"attempts": 3})
     verdicts = "0: T1 passed, T2 passed, T1 failed, T1 passed"
     repo.judges(verdicts, repo.agent(SET_BACK))
+    assert [bool(one.get("ok")) for one in repo.records("recheck")] == [False, True]
     assert "T1 passed at iteration 1, broken since: " in repo.read("progress.txt")
     again = repo.read("../prompt3")
     assert "it passed at iteration 1, and later work broke it" in again

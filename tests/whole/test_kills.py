@@ -153,9 +153,8 @@ def test_a_loop_that_is_killed_three_times_in_a_row_blocks_its_task(
 ) -> None:
     repo.plan(own("T1"), own("T2"))
     dies = "if task == 'T1': os.kill(os.getppid(), 9); time.sleep(600)"
-    printed = repo.ends(
-        "4: T2", repo.agent(f"P('half').touch()\n{dies}\n{MAKES}")
-    ).printed
+    agent = repo.agent(f"P('half').touch()\n{dies}\n{MAKES}")
+    printed = repo.ends("4: T2", agent).printed
     assert repo.verdicts() == ["T1 interrupted"] * 3 + ["T2 passed"]
     assert "! loop 1 was killed at T1; it is started again" in printed
     last = repo.records("verdict")[2]

@@ -72,8 +72,8 @@ how                   exit  line
 they switch away      0     git switch -q -
 the run's time is up  3     -
 ralph stop            3     $PYTHON -m ralph stop
-a signal              143   kill $NIGHT
 kill -9               -9    -
+a signal              143   kill $NIGHT
 """,
     of=3,
 )

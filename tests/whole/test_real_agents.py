@@ -343,12 +343,8 @@ no answer                          Fail 503  75 limited     -v --agent-timeout 6
 """
 
 
+# Who does not tell ralph of it.
 SILENT = {"a page of a proxy": "aider", "no answer": "gemini opencode"}
-
-
-"""Who does not tell ralph of it."""
-
-
 LATER = {"retry-after": "3600"}
 
 
@@ -360,9 +356,8 @@ def test_a_provider_that_fails_costs_no_attempt(
     if name in SILENT.get(what, "").split():
         pytest.skip(f"{name} does not tell it")
     kind, status = step.split()
-    fails = Page(int(status)) if kind == "Page" else Fail(int(status))
-    if what == "a limit":
-        fails = Fail(429, LATER)
+    headers = LATER if what == "a limit" else {}
+    fails = Page(int(status)) if kind == "Page" else Fail(int(status), headers)
     night = run(name, [fails], "--full-permissions", "--once", *words.split())
     assert night.ended == ended, night.printed
     # `failed` once an attempt has counted
@@ -452,18 +447,17 @@ def test_doctor_probes_it(name: str, repo: Repo) -> None:
 @every_agent
 def test_it_plans(name: str, repo: Repo) -> None:
     needs(name)
-    task = '{"id": "US-001", "title": "greet", "checks": ["test -f hello"], "acceptanceCriteria": ["It says hello"]}'
-    answer = (
-        f'{{"questions": [], "description": "It greets.", "userStories": [{task}]}}'
-    )
+    task = {"id": "US-001", "title": "greet", "checks": ["test -f hello"]}
+    task["acceptanceCriteria"] = ["It says hello"]
+    answer = {"questions": [], "description": "It greets.", "userStories": [task]}
     repo.write("../brief.md", "A program that greets.")
-    with ModelServer([Say(f"I looked.\n{answer}")]) as model:
+    with ModelServer([Say(f"I looked.\n{json.dumps(answer)}")]) as model:
         env: Any = surroundings(name, repo, model.url)
         words = ("plan", "../brief.md", "--planner", CLIS[name])
         done = repo.ralph(*words, timeout=180, **env)
     assert done.returncode == 0, done.stdout + done.stderr
     plan = json.loads(repo.read("prd.json"))
-    assert plan["userStories"] == [{**json.loads(task), "passes": False}]
+    assert plan["userStories"] == [{**task, "passes": False}]
     assert repo.read("a.txt") == "a\n" and repo.alive() == []
 
 
@@ -483,11 +477,9 @@ def test_doctor_finds_a_limit(name: str, repo: Repo) -> None:
 def test_a_stop_hook_that_never_lets_claude_end_blocks_the_task(
     repo: Repo, run: Runner
 ) -> None:
-    command = "echo 'run the tests first' >&2; exit 2"
-    hook = f'{{"type": "command", "command": "{command}"}}'
-    repo.write(
-        ".claude/settings.json", f'{{"hooks": {{"Stop": [{{"hooks": [{hook}]}}]}}}}'
-    )
+    hook = {"type": "command", "command": "echo 'run the tests first' >&2; exit 2"}
+    hooks = {"hooks": {"Stop": [{"hooks": [hook]}]}}
+    repo.write(".claude/settings.json", json.dumps(hooks))
     repo.commit("a Stop hook")
     # Its own limit is nine times in a row, without a tool in between
     words = ("--full-permissions", "--once")
