@@ -7,7 +7,6 @@ import ast
 import json
 import os
 import re
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -32,8 +31,8 @@ from _ralph.state.history import LABELS, History
 from _ralph.state.limits import Limits
 from _ralph.state.summary import Running, Worker
 from tests import install_agents, make_docs, transcript
+from tests.conftest import ROOT, captured
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
 DOCUMENTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", *PAGES]
 SKILLS = [f"skills/{name}/SKILL.md" for name in ("morning", "night", "plan")]
@@ -490,7 +489,8 @@ def test_labels_of_the_handoff() -> None:
     listed = named(section("docs/templates.md", "The handoff"))
     template = resource("templates/prompt.md").read_text("utf-8")
     assert listed == [*LABELS]
-    assert all(f"\n{label}:" in template for label in LABELS)
+    for label in LABELS:
+        assert f"\n{label}:" in template
 
 
 # ---------------------------------------------------------------- the plugin
@@ -514,8 +514,7 @@ def test_metadata_is_one() -> None:
     assert script.items() <= project["project"].items()
     assert project["tool"]["hatch"]["version"]["path"] == "_ralph/__init__.py"
     words = [sys.executable, str(ROOT / "ralph.py"), "--version"]
-    printed = subprocess.check_output(words, text=True, timeout=60)
-    assert printed == f"ralph, version {__version__}\n"
+    assert captured(words, ROOT).stdout == f"ralph, version {__version__}\n"
     plugin = json.loads(read(".claude-plugin/plugin.json"))
     (listed,) = json.loads(read(".claude-plugin/marketplace.json"))["plugins"]
     assert (plugin["name"], plugin["version"]) == ("ralph", __version__)
@@ -548,8 +547,7 @@ def test_no_file_names_a_registry_or_somebodys_folder() -> None:
         r"|deb\.debian\.org|crates\.io|rubygems\.org|proxy\.golang\.org"
         r"|conda\.anaconda\.org)|(?<![\w.~/-])/(?:work|root|home)/"
     )
-    words = ["git", "ls-files"]
-    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    listed = captured(["git", "ls-files"], ROOT)
     if listed.returncode:
         pytest.skip("not a clone of the repository")
     for name in listed.stdout.splitlines():
