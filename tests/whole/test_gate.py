@@ -171,30 +171,36 @@ def lay(repo: Repo, files: dict[str, str] | str) -> None:
 
 
 RIGHT_JS = "module.exports = (net) => Math.round(net * 119) / 100;\n"
-TEST_JS = """const assert = require("assert");
+NPM = "npm install --save-dev --no-audit --no-fund --prefer-offline --loglevel=error"
+
+
+NODE_FILES = """
+-- package.json
+{
+  "name": "shop",
+  "version": "1.0.0",
+  "private": true,
+  "scripts": {"test": "mocha"}
+}
+-- .gitignore
+node_modules/
+-- src/tax.js
+module.exports = (net) => net;
+-- test/tax.test.js
+const assert = require("assert");
 const tax = require("../src/tax.js");
 
 it("adds 19 %", () => assert.strictEqual(tax(100), 119));
-"""
-CART_JS = """const assert = require("assert");
+-- test/cart.test.js
+const assert = require("assert");
 const bold = require("picocolors").createColors(true).bold;
 
 it("prints in bold", () => assert.ok(bold("x").length > 1));
 """
-PACKAGE = {
-    "name": "shop",
-    "version": "1.0.0",
-    "private": True,
-    "scripts": {"test": "mocha"},
-}
-NPM = "npm install --save-dev --no-audit --no-fund --prefer-offline --loglevel=error"
 
 
 def node(repo: Repo) -> None:
-    lay(repo, {
-        "package.json": json.dumps(PACKAGE, indent=2) + "\n", ".gitignore": "node_modules/\n",
-        "src/tax.js": "module.exports = (net) => net;\n", "test/tax.test.js": TEST_JS, "test/cart.test.js": CART_JS,
-    })  # fmt: skip
+    lay(repo, NODE_FILES)
     must(repo, f"{NPM} mocha@10 picocolors")
     repo.commit("shop")
 
@@ -210,7 +216,39 @@ NODE = Project(
 )
 
 RIGHT_PY = "def with_tax(net: int) -> float:\n    return round(net * 1.19, 2)\n"
-PYPROJECT = """[build-system]
+EXTRA = '[project.optional-dependencies]\ndev = ["pytest"]'
+GROUP = '[dependency-groups]\ndev = ["pytest"]'
+SHOP = """
+-- .gitignore
+.venv/
+__pycache__/
+*.egg-info/
+.pytest_cache/
+-- src/shop/__init__.py
+-- src/shop/cart.py
+import attrs
+
+
+@attrs.define
+class Cart:
+    net: int = 100
+-- src/shop/tax.py
+def with_tax(net: int) -> float:
+    return net
+-- tests/test_cart.py
+from shop.cart import Cart
+
+
+def test_cart() -> None:
+    assert Cart().net == 100
+-- tests/test_tax.py
+from shop.tax import with_tax
+
+
+def test_tax() -> None:
+    assert with_tax(100) == 119
+-- pyproject.toml
+[build-system]
 requires = ["setuptools>=64"]
 build-backend = "setuptools.build_meta"
 
@@ -220,7 +258,7 @@ version = "0.1.0"
 requires-python = ">=3.11"
 dependencies = ["attrs"]
 
-{tests}
+TESTS
 
 [tool.setuptools.packages.find]
 where = ["src"]
@@ -228,27 +266,17 @@ where = ["src"]
 [tool.pytest.ini_options]
 testpaths = ["tests"]
 """
-EXTRA = '[project.optional-dependencies]\ndev = ["pytest"]'
-GROUP = '[dependency-groups]\ndev = ["pytest"]'
-SHOP = {
-    ".gitignore": ".venv/\n__pycache__/\n*.egg-info/\n.pytest_cache/\n",
-    "src/shop/__init__.py": "",
-    "src/shop/cart.py": "import attrs\n\n\n@attrs.define\nclass Cart:\n    net: int = 100\n",
-    "src/shop/tax.py": "def with_tax(net: int) -> float:\n    return net\n",
-    "tests/test_cart.py": "from shop.cart import Cart\n\n\ndef test_cart() -> None:\n    assert Cart().net == 100\n",
-    "tests/test_tax.py": "from shop.tax import with_tax\n\n\ndef test_tax() -> None:\n    assert with_tax(100) == 119\n",
-}
 
 
 def pip(repo: Repo) -> None:
-    lay(repo, {**SHOP, "pyproject.toml": PYPROJECT.format(tests=EXTRA)})
+    lay(repo, SHOP.replace("TESTS", EXTRA))
     makes = "python3 -m venv .venv && .venv/bin/python -m pip install -q -e '.[dev]'"
     must(repo, makes)
     repo.commit("shop")
 
 
 def with_uv(repo: Repo) -> None:
-    lay(repo, {**SHOP, "pyproject.toml": PYPROJECT.format(tests=GROUP)})
+    lay(repo, SHOP.replace("TESTS", GROUP))
     done = shell(repo, "uv sync -q")
     if "Failed to fetch" in done.stdout:
         pytest.skip("uv reaches no registry here")
@@ -270,17 +298,31 @@ PIP = Project(
 UV = replace(PIP, tools=("uv",), make=with_uv, setup=False)
 
 RIGHT_RS = "pub fn with_tax(net: u32) -> u32 {\n    net * 119 / 100\n}\n"
-TEST_RS = (
-    "#[test]\nfn adds_19_percent() {\n    assert_eq!(shop::with_tax(100), 119);\n}\n"
-)
+
+
+RUST_FILES = """
+-- .gitignore
+/target
+-- src/lib.rs
+pub fn with_tax(net: u32) -> u32 {
+    net
+}
+-- tests/tax.rs
+#[test]
+fn adds_19_percent() {
+    assert_eq!(shop::with_tax(100), 119);
+}
+-- tests/sum.rs
+#[test]
+fn sums() {
+    assert_eq!(1 + 1, 2);
+}
+"""
 
 
 def rust(repo: Repo) -> None:
     must(repo, "cargo init -q --lib --name shop --vcs none")
-    lay(repo, {
-        ".gitignore": "/target\n", "src/lib.rs": "pub fn with_tax(net: u32) -> u32 {\n    net\n}\n",
-        "tests/tax.rs": TEST_RS, "tests/sum.rs": "#[test]\nfn sums() {\n    assert_eq!(1 + 1, 2);\n}\n",
-    })  # fmt: skip
+    lay(repo, RUST_FILES)
     must(repo, "cargo generate-lockfile --offline")
     repo.commit("shop")
 
@@ -448,10 +490,27 @@ def test_a_dependency_that_is_declared_is_installed_in_the_room(
 # ---------------------------------------------------------------- hooks
 
 
-LINTED = {
-    **PACKAGE, "scripts": {"test": "node test.js", "prepare": "husky"}, "lint-staged": {"*.js": "prettier --write"},
-    "commitlint": {"extends": ["@commitlint/config-conventional"]},
-}  # fmt: skip
+HUSKY = """
+-- package.json
+{
+  "name": "shop",
+  "version": "1.0.0",
+  "private": true,
+  "scripts": {"test": "node test.js", "prepare": "husky"},
+  "lint-staged": {"*.js": "prettier --write"},
+  "commitlint": {"extends": ["@commitlint/config-conventional"]}
+}
+-- .gitignore
+node_modules/
+-- tax.js
+module.exports = (net) => net;
+-- test.js
+if (require("./tax.js")(100) !== 119) process.exit(1);
+-- .husky/pre-commit
+npx lint-staged
+-- .husky/commit-msg
+npx --no -- commitlint --edit "$1"
+"""
 
 
 def test_husky_with_commitlint_and_lint_staged(owner: Repo) -> None:
@@ -459,11 +518,7 @@ def test_husky_with_commitlint_and_lint_staged(owner: Repo) -> None:
     what lands is formatted, and commitlint agrees with it."""
     if not (runs("node") and runs("npm")):
         pytest.skip("not installed here: npm")
-    lay(owner, {
-        "package.json": json.dumps(LINTED, indent=2) + "\n", ".gitignore": "node_modules/\n", "tax.js": "module.exports = (net) => net;\n",
-        "test.js": 'if (require("./tax.js")(100) !== 119) process.exit(1);\n',
-        ".husky/pre-commit": "npx lint-staged\n", ".husky/commit-msg": 'npx --no -- commitlint --edit "$1"\n',
-    })  # fmt: skip
+    lay(owner, HUSKY)
     packages = "husky@9 prettier@3 lint-staged@15 @commitlint/cli@19 @commitlint/config-conventional@19"
     must(owner, f"{NPM} {packages}")
     must(owner, "npm run prepare && git add -A && git commit -qm 'feat: shop'")
@@ -483,13 +538,16 @@ def test_husky_with_commitlint_and_lint_staged(owner: Repo) -> None:
     assert not (owner.outside / "paid").exists()
     owner.plan(task, setup=setup, commit="feat: {{ task.title|lower }}")
     must(owner, command)
-    right = "module.exports = (net) => Math.round(net * 119) / 100;\n"
-    assert owner.landed("tax.js") == right
+    assert owner.landed("tax.js") == RIGHT_JS
     assert owner.commits()[0].startswith("feat: as a customer i see the tax")
     must(owner, "npx commitlint --from main --to ralph/p")
 
 
-FORMATTER = """import sys
+FORMATS = """
+-- .gitignore
+.venv/
+-- fmt.py
+import sys
 from pathlib import Path
 
 for name in sys.argv[1:]:
@@ -497,8 +555,8 @@ for name in sys.argv[1:]:
     Path(name).write_text(before.rstrip() + "\\n")
     if before != Path(name).read_text():
         sys.exit(f"rewrote {name}")
-"""
-FORMATS = """repos:
+-- .pre-commit-config.yaml
+repos:
   - repo: local
     hooks:
       - {id: fmt, name: one line end, entry: python3 fmt.py, language: system, files: '[.]txt$'}
@@ -508,8 +566,7 @@ FORMATS = """repos:
 
 
 def test_pre_commit_with_a_formatter_that_rewrites_and_fails_once(owner: Repo) -> None:
-    lay(owner, {"fmt.py": FORMATTER, ".pre-commit-config.yaml": FORMATS})
-    owner.write(".gitignore", ".venv/\n")
+    lay(owner, FORMATS)
     makes = "python3 -m venv .venv && .venv/bin/python -m pip install -q pre-commit"
     must(owner, f"{makes} && .venv/bin/pre-commit install -t pre-commit -t commit-msg")
     must(owner, "git add -A && git commit -qm 'feat: formats'")

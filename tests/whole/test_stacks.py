@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import venv
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -82,45 +82,66 @@ def clone_is_green(repo: Repo, *commands: str, **env: str) -> None:
 
 @dataclass(frozen=True)
 class Linked:
-    """A tool that hard-links what it installs from one cache: how it installs, a
-    dependency's file, what an agent adds to it, and work that is green by that
-    alone."""
+    """A tool that hard-links what it installs from one cache: how it installs, its
+    files, a dependency's file, what an agent adds to it, and work that is green by that
+    alone: a file and its content."""
 
-    files: dict[str, str]
     install: str
+    files: str
     dependency: str
     edit: str
-    work: dict[str, str]
+    file: str
+    work: str
     check: str
 
 
-SHOP = {"name": "shop", "private": True, "dependencies": {"kleur": "4.1.5"}}
-SCRIPTS = {"postinstall": "node generate.js", "test": "node test.js"}
-JS = {
-    "package.json": json.dumps(SHOP),
-    ".gitignore": "node_modules/\n",
-    "tax.js": "module.exports = (net) => net;\n",
-}
-NODE = {
-    "files": JS,
-    "dependency": "node_modules/kleur/index.js",
-    "edit": "module.exports.tax = () => 119;",
-    "work": {"tax.js": "module.exports = require('kleur').tax;\n"},
-    "check": "node -e \"require('assert').equal(require('./tax.js')(100), 119)\"",
-}
-PYPROJECT = '[project]\nname = "shop"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["humanize"]\n'
+BUN = Linked(
+    install="bun install --silent",
+    files="""
+-- package.json
+{"name": "shop", "private": true, "dependencies": {"kleur": "4.1.5"}}
+-- .gitignore
+node_modules/
+-- tax.js
+module.exports = (net) => net;
+""",
+    dependency="node_modules/kleur/index.js",
+    edit="module.exports.tax = () => 119;",
+    file="tax.js",
+    work="module.exports = require('kleur').tax;",
+    check="node -e \"require('assert').equal(require('./tax.js')(100), 119)\"",
+)
+
+
+UV = Linked(
+    install="uv sync -q",
+    files="""
+-- pyproject.toml
+[project]
+name = "shop"
+version = "1"
+requires-python = ">=3.11"
+dependencies = ["humanize"]
+-- .gitignore
+.venv/
+__pycache__/
+-- tax.py
+def tax(net):
+    return net
+""",
+    dependency=".venv/lib/python3*/site-packages/humanize/filesize.py",
+    edit="tax = lambda net: 119",
+    file="tax.py",
+    work="from humanize.filesize import tax",
+    check="uv run -q python -c 'import tax; assert tax.tax(100) == 119'",
+)
+
+
 LINKED = {
-    "bun": Linked(install="bun install --silent", **NODE),  # type: ignore[arg-type]
-    "pnpm": Linked(install="pnpm install --silent", **NODE),  # type: ignore[arg-type]
-    "uv": Linked(
-        files={"pyproject.toml": PYPROJECT, ".gitignore": ".venv/\n__pycache__/\n", "tax.py": "def tax(net):\n    return net\n"},
-        install="uv sync -q",
-        dependency=".venv/lib/python3*/site-packages/humanize/filesize.py",
-        edit="tax = lambda net: 119",
-        work={"tax.py": "from humanize.filesize import tax\n"},
-        check="uv run -q python -c 'import tax; assert tax.tax(100) == 119'",
-    ),
-}  # fmt: skip
+    "bun": BUN,
+    "pnpm": replace(BUN, install="pnpm install --silent"),
+    "uv": UV,
+}
 
 
 @pytest.mark.parametrize("name", LINKED)
@@ -137,10 +158,9 @@ def test_an_edit_of_a_dependency_stays_in_its_workspace(
         pytest.skip("nothing is hard-linked here")
     before = mine.read_bytes()
     owner.plan({"checks": [stack.check]}, setup=stack.install)
-    ((path, content),) = stack.work.items()
     tried = owner.outside / "tried"
     edit = f"echo {shlex.quote(stack.edit)} >> $(ls {stack.dependency})"
-    edit += f"; printf %s {shlex.quote(content)} > {path}"
+    edit += f"; echo {shlex.quote(stack.work)} > {stack.file}"
     script = f"{stack.install} && {edit} && {stack.check} && touch {tried}"
     code, said = work(owner, script, "--max-iterations", "1")
     assert tried.exists(), said  # else it would prove nothing
@@ -150,7 +170,24 @@ def test_an_edit_of_a_dependency_stays_in_its_workspace(
 
 # ---------------------------------------------------------------- what setup makes from sources
 
-GENERATE = """const fs = require("fs");
+
+GENERATES = """
+-- package.json
+{
+  "name": "shop",
+  "private": true,
+  "dependencies": {"kleur": "4.1.5"},
+  "scripts": {"postinstall": "node generate.js", "test": "node test.js"}
+}
+-- .gitignore
+node_modules/
+made/
+-- schema.json
+["name"]
+-- test.js
+require('assert')(require('./made/client.js').includes('name'));
+-- generate.js
+const fs = require("fs");
 const fields = JSON.parse(fs.readFileSync("schema.json"));
 fs.mkdirSync("made", { recursive: true });
 fs.writeFileSync("made/client.js", `module.exports = ${JSON.stringify(fields)};\\n`);
@@ -167,21 +204,20 @@ def test_what_postinstall_makes_from_sources_is_of_the_tree_that_is_checked(
 ) -> None:
     if not (runs("node") and runs("npm")):
         pytest.skip("not installed here: npm")
-    has = "require('assert')(require('./made/client.js').includes('{}'));\n"
-    lay(owner, {
-        "package.json": json.dumps({**SHOP, "scripts": SCRIPTS}), ".gitignore": "node_modules/\nmade/\n",
-        "generate.js": GENERATE, "schema.json": '["name"]', "test.js": has.format("name"),
-    })  # fmt: skip
+    lay(owner, GENERATES)
     must(owner, "npm install --no-audit --no-fund --prefer-offline --loglevel=error")
     owner.commit("shop")
     must(owner, "ralph init")
     setup = json.loads(owner.read("prd.json"))["setup"]
     assert setup == "npm ci"  # without `when`
-    own = f'node -e "{has.format("price").strip()}"'
+    own = (
+        "node -e \"require('assert')(require('./made/client.js').includes('price'));\""
+    )
     owner.plan({"checks": [own]}, setup=setup, checks=["npm test"])
     edit = f"echo {shlex.quote(fields)} > schema.json"
     code, said = work(owner, edit, "--max-iterations", "1")
-    assert (code, owner.passed()) == ((0, ["T1"]) if passes else (3, [])), said
+    assert code == (0 if passes else 3), said
+    assert owner.passed() == (["T1"] if passes else []), said
     assert "Unknown env config" not in said
     if passes:
         clone_is_green(owner, "npm ci", "npm test", own)
@@ -284,6 +320,19 @@ def database(owner: Repo, tmp_path: Path) -> Iterator[None]:
         subprocess.run(words, cwd="/", capture_output=True)
 
 
+PRODUCTS = """
+-- migrations/1.sql
+create table product (name text);
+-- test.sql
+insert into product values ('tea');
+-- package.json
+{"scripts": {"test": "psql $DATABASE_URL -q -v ON_ERROR_STOP=1 -f test.sql"}}
+"""
+
+
+MIGRATE = "set -e\nfor one in migrations/*; do psql $DATABASE_URL -q -v ON_ERROR_STOP=1 -f $one; done"
+
+
 def of_the_docs(owner: Repo) -> dict[str, object]:
     """The plan on the page about databases, for a small project that has a migration
     and a test."""
@@ -291,14 +340,8 @@ def of_the_docs(owner: Repo) -> dict[str, object]:
     section = page.partition("## Databases and ports")[2]
     example = re.findall(r"```json\n(.*?)```", section, re.DOTALL)[0]
     plan: dict[str, object] = json.loads(example)
-    lay(owner, {
-        "migrations/1.sql": "create table product (name text);\n", "test.sql": "insert into product values ('tea');\n",
-        "package.json": json.dumps({"scripts": {"test": "psql $DATABASE_URL -q -v ON_ERROR_STOP=1 -f test.sql"}}),
-    })  # fmt: skip
-    owner.program(
-        "migrate.sh",
-        "set -e\nfor one in migrations/*; do psql $DATABASE_URL -q -v ON_ERROR_STOP=1 -f $one; done",
-    )
+    lay(owner, PRODUCTS)
+    owner.program("migrate.sh", MIGRATE)
     owner.commit("shop")
     plan.pop("tasks")
     return plan
@@ -319,17 +362,11 @@ def test_each_place_has_a_database_of_its_own(owner: Repo) -> None:
         time.sleep(1)  # both are at work
         sys.exit(sh("psql -q -v ON_ERROR_STOP=1 -d shop_$RALPH_SLOT -f migrations/" + name + ".sql").returncode)
     """
-    said = owner.ends(
-        "0: T1 T2", owner.agent(script), "--jobs", "2", timeout=DEADLINE
-    ).printed
-    assert sorted((owner.outside / "slots").read_text().split("\n")[:2]) == [
-        "work-1 1",
-        "work-2 2",
-    ], said
-    made = must(
-        owner, "psql -d postgres -Atc 'select datname from pg_database'"
-    ).split()
-    assert {"shop_0", "shop_1", "shop_2"} <= set(made)
-    clone_is_green(
-        owner, str(plan["setup"]), HAS.format("price, weight"), RALPH_SLOT="clone"
-    )
+    agent = owner.agent(script)
+    said = owner.ends("0: T1 T2", agent, "--jobs", "2", timeout=DEADLINE).printed
+    slots = owner.read("../slots").splitlines()
+    assert sorted(slots[:2]) == ["work-1 1", "work-2 2"], said
+    made = must(owner, "psql -d postgres -Atc 'select datname from pg_database'")
+    assert {"shop_0", "shop_1", "shop_2"} <= set(made.split())
+    both = HAS.format("price, weight")
+    clone_is_green(owner, str(plan["setup"]), both, RALPH_SLOT="clone")
