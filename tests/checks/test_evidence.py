@@ -27,9 +27,9 @@ class Room:
         self.calls: list[str] = []
         self.left: dict[tuple[str, str], list[str]] = {}
         for commit, rows in commits.items():
-            for row in filter(None, map(str.strip, rows.split(","))):
+            for row in filter(None, rows.split(", ")):
                 name, _, runs = row.partition(" ")
-                self.left[commit, name] = [run.strip() for run in runs.split(";")]
+                self.left[commit, name] = runs.split("; ")
 
     def run(
         self, commit: str, checks: Sequence[Check], label: str, again: bool

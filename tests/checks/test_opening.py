@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from _ralph.checks import opening
+from _ralph.checks.faults import Fault
 from _ralph.checks.guard import Guard
 from _ralph.errors import AgentUnavailable, BadInput
 from _ralph.loop.loop import Loop
@@ -280,12 +281,15 @@ known -> is_to_be_mended
 {"holds": false} -> yes
 {"holds": true}
 {"holds": false, "starts_red": true}
-{"holds": false, "fault": {"message": "x is missing"}}
+{"holds": false, "fault": ["x", "x is missing"]}
 {"holds": false, "unloaded": ["No module named x: a.py does not run"]}
 """)
 def test_a_plan_is_to_mend_what_is_red_by_itself(
     known: str, is_to_be_mended: str
 ) -> None:
     red = CheckResult("a", "make a", ok=False)
-    guard = Guard(Check("a", "make a"), red, **json.loads(known))
+    given = json.loads(known)
+    if "fault" in given:
+        given["fault"] = Fault(*given["fault"])
+    guard = Guard(Check("a", "make a"), red, **given)
     assert guard.is_to_be_mended is bool(is_to_be_mended)
