@@ -9,6 +9,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -121,15 +122,15 @@ def start_with(repo: Repo, first: str, agent: str) -> subprocess.Popen[bytes]:
 
 def test_a_git_that_hangs_is_given_up_when_ralph_is_told_to_stop(repo: Repo) -> None:
     repo.plan({"checks": ["false"]})
-    touches = "touch ../hanging ../../../hanging 2> /dev/null; touch $HANGS"
-    fake = repo.tool("git", f"{touches}\nexec sleep 600")
-    fake.chmod(0o644)
-    repo.env["HANGS"] = str(repo.outside / "hanging")
-    agent = repo.agent(f"os.chmod({str(fake)!r}, 0o755)")
+    hanging, due, git = repo.outside / "hanging", repo.outside / "due", which("git")
+    repo.tool(
+        "git",
+        f'[ ! -e {due} ] || {{ touch {hanging}; exec sleep 600; }}; exec {git} "$@"',
+    )
     first = "from _ralph.git import git\ngit._HURRY = 0.5"
-    process = start_with(repo, first, agent)
+    process = start_with(repo, first, repo.agent("(OUT / 'due').touch()"))
     repo.wait_for("../hanging")
-    fake.unlink()  # only the one call hangs
+    due.unlink()  # only the one call hangs
     process.terminate()
     assert process.wait(15) == 143
     assert repo.gone_within(2.0)
