@@ -68,7 +68,7 @@ def test_a_check_that_starts_and_stops_its_own_server(repo: Repo) -> None:
     assert red.startswith("no price on the page:")
     page = "<h1>Shop</h1> Price: 19.90"
     agent = repo.agent(f"P('public/index.html').write_text('{page}')")
-    repo.ends("0: T1", agent)
+    repo.judges("0: T1 passed", agent)
     assert not repo.records("verdict")[0].get("weak")
     assert repo.alive() == []
 

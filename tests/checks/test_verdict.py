@@ -20,7 +20,7 @@ def compared(flags: str) -> Comparison | None:
     """What became of single tests, by such words."""
     words = flags.split(",")
     kinds = {Kind(word): [f"t-{word}"] for word in words if word in {*Kind}}
-    unloaded = ["t-unloaded"] * ("unloaded" in words)
+    unloaded = ["t-unloaded"] if "unloaded" in words else []
     found = Comparison(kinds, uncollected=unloaded)
     found = replace(found, silent="silent" in words, recovered="recovered" in words)
     return found if flags else None
@@ -34,7 +34,8 @@ def known(word: str) -> Evidence:
     name, _, rest = word.partition(":")
     signs, _, flags = rest.partition("/")
     flaky = signs.endswith("f")
-    first, base, now = [None, *(SIGNS[sign] for sign in signs.rstrip("f"))][-3:]
+    base, now = (SIGNS[sign] for sign in signs.rstrip("f")[-2:])
+    first = SIGNS[signs[0]] if name == "own" else None
     result = CheckResult(name, name, bool(now), 0 if now else 1, 0.1)
     tests = compared(flags)
     return Evidence(result, name == "own", base, first, flaky, tests)
@@ -135,8 +136,9 @@ def test_what_an_attempt_is_worth(
 
 def test_the_table_has_every_outcome_and_every_verdict() -> None:
     before_there_are_checks = {Verdict.CONFLICT, Verdict.SET_ASIDE}
-    wanted = {*Outcome, *Verdict} - before_there_are_checks
-    assert wanted <= {*TABLE.split()}
+    rows = [row.split() for row in TABLE.strip().splitlines()[1:]]
+    assert {row[0] for row in rows} == {*Outcome}
+    assert {row[-1] for row in rows} == {*Verdict} - before_there_are_checks
 
 
 @cases("""
@@ -268,6 +270,9 @@ def test_the_reason_names_the_first_red_check_or_the_files() -> None:
 # ---------------------------------------------------------------- the judge, and what blocks
 
 
+ANSWERS = {"": Answer(), "no": Answer(["fast: no"]), "what?": Answer(unreadable="what?")}  # fmt: skip
+
+
 # How the judge ended and what it said, and what an attempt gets that would pass.
 @cases("""
 outcome      | answer | wanted
@@ -283,10 +288,9 @@ interrupted  |       | interrupted: the judge: why
 def test_a_judge_can_only_take_a_pass_away(
     outcome: str, answer: str, wanted: str
 ) -> None:
-    said = Answer(["fast: no"] * (answer == "no"), "what?" * (answer == "what?"))
     weak = Decision(Verdict.PASSED, weak=True, notices=["x"])
     judge = AgentResult(Outcome(outcome), "why", active=True)
-    decision = after_judge(weak, judge, said)
+    decision = after_judge(weak, judge, ANSWERS[answer])
     assert f"{decision.verdict}: {decision.reason}".removesuffix(": ") == wanted
     assert decision.weak is (wanted == "passed") and decision.notices == ["x"]
 

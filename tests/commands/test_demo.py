@@ -90,7 +90,7 @@ def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
     env = {"PATH": os.environ["PATH"], "HOME": str(scratch), "GIT_PAGER": "cat"}
     env["RALPH_PLACES"] = str(scratch)
     typed = done.stdout.partition("Answer the question")[2].partition("\n")[2]
-    done = captured(["sh", "-ec", typed.partition("\n\n")[0]], folder, env)
+    done = captured(["sh", "-ec", typed.partition("\n\n")[0]], tmp_path, env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every task passes" in done.stdout
 

@@ -20,7 +20,7 @@ WORKS = "P(f'{task}.txt').touch()"
 def doctor(repo: Repo, *words: str, first: str = "", **env: str) -> str:
     """What it prints; it ends with 2 if there is an error, else with 0."""
     done = repo.ralph("doctor", "-v", *words, timeout=60, first=first, **env)
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
     assert done.returncode == (2 if errors(done.stdout) else 0), done.stderr
     return done.stdout
 
@@ -123,13 +123,14 @@ def test_setup_and_checks_run_in_the_room(repo: Repo) -> None:
     setup = f"echo setup in $PWD >> {seen}; touch made"
     repo.plan(check, setup=setup)
     repo.write("mine.txt", "not committed")
-    before = home_of(repo), repo.read("prd.json")
+    before = home_of(repo), repo.read("prd.json"), repo.git("for-each-ref")
     printed = doctor(repo, "--agent", "true")
     assert says(printed, "ok", f"checks run in {repo.room}; setup is green there")
     assert says(printed, "now", "1 check green")
     assert says(printed, "warning", "the agent will not see them: mine.txt")
     assert seen.read_text() == f"setup in {repo.room}\n{repo.room}\n"
-    assert (home_of(repo), repo.read("prd.json")) == before
+    after = home_of(repo), repo.read("prd.json"), repo.git("for-each-ref")
+    assert after == before
     assert not (repo.path / "progress.txt").exists()
 
 
@@ -285,9 +286,9 @@ def test_an_example_plan_is_looked_at_as_it_stands(repo: Repo) -> None:
     repo.write(".env", "SECRET=1")
     repo.write(".gitignore", ".ralph/\n.env\n")
     repo.commit("a project")
-    repo.ralph("init")
+    assert repo.ralph("init").returncode == 0
     printed = doctor(repo, "--agent", "true")
-    assert "has only the example" in printed
+    assert says(printed, "error", "has only the example")
     assert "so no checkout has them" not in printed
     (repo.path / ".worktreeinclude").unlink()
     assert "git ignores .env, so no checkout has them" in doctor(repo)
@@ -308,6 +309,7 @@ def test_it_fits_on_a_screen_trouble_first(repo: Repo) -> None:
     repo.plan({"checks": own}, limits={"jobs": 2}, checks=["true", "false"])
     done = repo.ralph("doctor", "--agent", "true")
     assert not re.search("^(error|ok) ", done.stdout, re.MULTILINE)
+    assert says(done.stdout, "now", "")
     assert len(done.stdout.splitlines()) < 24
     assert "trying  checks: setup and every check" in done.stdout
     assert "\nno errors, 1 warning (-v says what is fine)\n" in done.stdout

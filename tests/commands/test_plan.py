@@ -345,9 +345,10 @@ def test_a_bad_brief_is_one_sentence_and_nothing_is_written(
     repo: Repo, prepare: str, said: str
 ) -> None:
     repo.sh(prepare)
-    printed = planned(repo, "tasks.md", "--planner", "false", exit=2)
-    assert said in printed
-    assert printed.count("\n") == 1
+    done = repo.ralph("plan", "tasks.md", "--planner", "false")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
     assert not (repo.path / "prd.json").exists()
 
 

@@ -37,12 +37,10 @@ def test_every_python_inside_is_one_on_macos() -> None:
 
 
 def test_where_there_can_be_no_namespaces_that_is_said(tmp_path: Path) -> None:
-    why = "there is no `unshare` (util-linux)"
-    for _ in range(2):
+    unshare = tmp_path / "unshare"
+    for why in ("there is no `unshare` (util-linux)", "unshare: not permitted"):
         done = emulated("false", path=str(tmp_path))
         assert done.returncode == 0
         assert re.fullmatch(rf"skipped: .*{re.escape(why)}\n", done.stdout)
-        why = "unshare: not permitted"
-        unshare = tmp_path / "unshare"
-        unshare.write_text(f"#!/bin/sh\necho {why} >&2; exit 1\n")
+        unshare.write_text("#!/bin/sh\necho unshare: not permitted >&2; exit 1\n")
         unshare.chmod(0o755)

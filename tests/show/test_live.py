@@ -102,7 +102,8 @@ class Terminal:
     @property
     def status(self) -> str:
         """The last line."""
-        return "".join(self.lines()[-1:])
+        lines = self.lines()
+        return lines[-1] if lines else ""
 
     def lines(self) -> list[str]:
         return [line.rstrip() for line in self.screen.display if line.strip()]

@@ -15,11 +15,11 @@ import pytest
 from tests.conftest import Repo
 from tests.scripts import cost, plan, speaker
 
-BLOCKS = {*["h1", "h2", "h3", "p", "pre", "li", "tr", "summary"]}
+BLOCKS = {"h1", "h2", "h3", "p", "pre", "li", "tr", "summary"}
 VOID = {"meta", "br"}
 OTHERS = "html head title style body ul b span details div table th td"
 TAGS = BLOCKS | VOID | {*OTHERS.split()}
-ATTRIBUTES = {*["lang", "charset", "name", "content", "http-equiv", "class", "open"]}
+ATTRIBUTES = {"lang", "charset", "name", "content", "http-equiv", "class", "open"}
 
 
 class Page(HTMLParser):
@@ -189,6 +189,7 @@ def alike(words: str, repo: Repo) -> str:
 def test_it_is_written_where_it_says(night: Repo) -> None:
     done = night.ralph("report")
     written = Path(done.stdout.strip())
+    assert done.returncode == 0
     assert written == night.path / ".ralph/report.html"
     assert "T2" in Page(written.read_text()).text
     night.sh("echo mine > ../victim; ln -sf ../../victim .ralph/report.html")

@@ -274,7 +274,8 @@ def test_the_object_of_a_plan_in_every_state(tmp_path: Path) -> None:
     states = []
     for task in found["tasks"]:
         state = f"{task['state']} {task['reason']}"[:25]
-        states.append(f"{task['id']} {state}{', weak' * task['weak']}")
+        weak = ", weak" if task["weak"] else ""
+        states.append(f"{task['id']} {state}{weak}")
     assert "\n".join(states) == STATES
     _, _, failed, waits, blocked, _ = found["tasks"]
     assert failed["failures"] == failed["attempts"] == 2

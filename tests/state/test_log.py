@@ -261,8 +261,8 @@ def test_a_torn_record_is_announced_and_its_text_kept(tmp_path: Path) -> None:
 @cases(r"""
 number -> line
 0 -> {"v":2,"event":"stop"}
-0 -> \t| <!-- ralph {"v":2,"event":"stop"} -->
-0 -> \t<!-- ralph {"v":2,"event":"stop"} -->
+0 -> \x20   | <!-- ralph {"v":2,"event":"stop"} -->
+0 -> \x20<!-- ralph {"v":2,"event":"stop"} -->
 0 -> <!-- ralph {"v":2,"event":"stop"} --> x
 1 -> <!-- ralph {"v":2,"event":"stop"} -->
 0 -> <!-- ralph {"v":3,"event":"stop"} -->
@@ -275,7 +275,7 @@ number -> line
 0 -> <!-- ralph {"v":2,"event":"\xff"} -->
 """)
 def test_which_lines_are_records(number: str, line: str) -> None:
-    data = line.encode().replace(rb"\xff", b"\xff").replace(rb"\t", b" ")
+    data = line.encode().replace(rb"\xff", b"\xff").replace(rb"\x20", b" ")
     for end in (b"", b"\n", b"\r\n"):
         assert len([*parse([data + end])]) == int(number)
 
