@@ -89,7 +89,8 @@ def write_git(
     home, own = checkout.home, checkout.root / ".git"
     written = {name: os.fsencode(content) for name, content in common.items()}
     written["HEAD"] = os.fsencode(f"ref: refs/heads/{branch}\n")
-    own_ref = os.fsencode(f"# pack-refs with: sorted \n{head} refs/heads/{branch}\n")
+    # without a header: GitPython, which Aider has, refuses one without `peeled`
+    own_ref = os.fsencode(f"{head} refs/heads/{branch}\n")
     written["packed-refs"] = own_ref + written["packed-refs"]
     for name in ("shallow", "info/attributes", "info/exclude"):
         data = files.read_regular(home.common / name)

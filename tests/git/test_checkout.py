@@ -481,6 +481,8 @@ def test_the_throwaway_git_is_as_if_somebody_had_cloned(project: Repo) -> None:
     in_it(place, "git", "checkout", "-q", "main-of-mine", check=False)
     assert in_it(place, "git", "symbolic-ref", "HEAD") == "refs/heads/feature/é-x\n"
     assert os.listdir(place.root / ".git/hooks") == []
+    # GitPython, which Aider has, refuses a header without `peeled`
+    assert "#" not in in_it(place, "cat", ".git/packed-refs")
     settings = in_it(place, "git", "config", "--list", "--local")
     assert "user.email=test@example.invalid" in settings
     assert not any(word in settings for word in ("credential.", "alias.", "hookspath"))
