@@ -76,10 +76,10 @@ def claim(loop: Loop, results: Results) -> Begun | None:
             raise
         # No task is left to try: finished, unless this or a person opens one.
         before = loop.plan.text
-        if final_check(loop, results):
-            loop.read()
-            if loop.plan.text == before or not waiting_tasks(loop):
-                raise finished(loop)
+        final_check(loop, results)
+        loop.read()
+        if loop.plan.text == before or not waiting_tasks(loop):
+            raise finished(loop)
 
 
 def heed_people(loop: Loop) -> None:

@@ -33,21 +33,21 @@ def may_check(loop: Loop, stop: Stop) -> bool:
     return stop.word not in _NO_FINAL_CHECK and time.time() < loop.ends
 
 
-def final_check(loop: Loop, results: Results) -> bool:
+def final_check(loop: Loop, results: Results) -> None:
     """Check the branch again if it changed since the last time: a new checkout, setup,
-    all checks of the plan and of every passed task. False if a pass was set back. In
-    the room, with nobody else at work."""
+    all checks of the plan and of every passed task. What no longer holds is set back.
+    In the room, with nobody else at work."""
     loop.read()
     tip = loop.branch.tip()
     names = digest_of(loop.plan)
     some = loop.plan.passed_ids and loop.plan.checks_of_passed
     if loop.trouble or not (tip and some):
-        return True
+        return
     last = loop.history.recheck
     if last and (last.commit, last.checks_digest) == (tip, names):
         # a red suite is not asked again in the same run
         if last.ok or last.run == loop.run_id:
-            return True
+            return
     ensure_open(loop, results, None)
     loop.view.line("all checks once more, in a fresh checkout")
     found, flaky = run_in_new_room(loop, results, tip)
@@ -67,7 +67,6 @@ def final_check(loop: Loop, results: Results) -> bool:
         set_back(loop, record.broken)
         lines = [f"- {line}" for line in [*said, *record.old]]
         loop.write(record, f"all checks once more | {headline}", lines)
-    return not record.broken
 
 
 def run_in_new_room(
