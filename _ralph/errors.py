@@ -6,6 +6,7 @@ from __future__ import annotations
 import enum
 import errno
 import os
+import re
 
 SHORTAGES = (
     errno.ENOSPC,
@@ -140,8 +141,9 @@ def translate(error: Exception) -> RalphError:
             f"unexpected error: {type(error).__name__}: {error}; RALPH_DEBUG=1 shows where"
         )
     problem = str(error.strerror or error)
-    if error.filename:
-        problem += f": {error.filename}"
+    if error.filename:  # of a file while it is written, its folder says more
+        name = re.sub(r"/\.[^/]*\.ralph-tmp$", "", os.fsdecode(error.filename))
+        problem += f": {name}"
     if error.errno == errno.ENOENT and not error.filename:
         return BadInput("the folder that you are in is gone; cd to your project")
     if error.errno in SHORTAGES:

@@ -105,7 +105,12 @@ def absent_submodules(git: Git) -> list[str]:
 
 def require_plan(settings: Settings) -> list[str]:
     """Warnings of keys and options that are gone. BadInput for a template of prompts or
-    commit messages that cannot be rendered."""
+    commit messages that cannot be rendered, and where the plan or the notes cannot be
+    written."""
+    folder = Path(os.path.realpath(settings.paths.prd)).parent
+    for path in (folder, settings.paths.progress):
+        if path.exists() and not os.access(path, os.W_OK):
+            raise BadInput(f"you may not write to {path}, where ralph keeps its state")
     where = f"{settings.paths.prd.name}: commit"
     for task in settings.plan.tasks:
         if not task.passed:

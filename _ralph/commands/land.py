@@ -74,7 +74,7 @@ def _make_ready(loop: Loop, onto: Branch) -> None:
 
 def _land(loop: Loop, name: str) -> None:
     """Merge, check, move. NeedsPerson, with everything as it was, if it conflicts, is
-    red, git refuses (edits are in the way), or somebody moved the current branch meanwhile."""
+    red, edits are in the way, or somebody moved the current branch meanwhile."""
     onto = loop.branch
     tip, work = onto.tip(), Branch(onto.git, name, "").tip()
     if onto.contains(work, tip):
@@ -90,6 +90,7 @@ def _land(loop: Loop, name: str) -> None:
         message = f"Merge branch '{name}'\n"
         commit = onto.commit(merged.tree, tip, message, sign=onto.signs, merge=work)
     onto.pin("candidate", commit)
+    _require_way(onto, commit, tip)
     _require_green(loop, name, commit, tip)
     loop.git.sync()
     _fast_forward(onto, commit, tip)
@@ -97,6 +98,21 @@ def _land(loop: Loop, name: str) -> None:
     with loop.plan_locked():
         loop.write(Landed(), said)
     loop.view.line(said, color="green")
+
+
+def _require_way(onto: Branch, commit: str, tip: str) -> None:
+    """NeedsPerson, before any check runs, where git would not move the person's own
+    tree from `tip` to `commit`."""
+    onto.git.maybe("update-index", "-q", "--refresh", timeout=BULK)
+    words = ("read-tree", "--dry-run", "-m", "-u", tip, commit)
+    done = onto.git.run(*words, timeout=BULK)
+    if done.code:
+        raise _in_the_way(onto, done.error)
+
+
+def _in_the_way(onto: Branch, said: str) -> NeedsPerson:
+    why = f"git cannot move {onto.name} and its files there: {text.one_line(said, 400)}"
+    return NeedsPerson(f"{why}; commit or stash your edits")
 
 
 def _fast_forward(onto: Branch, commit: str, tip: str) -> None:
@@ -113,8 +129,7 @@ def _fast_forward(onto: Branch, commit: str, tip: str) -> None:
         raise NeedsPerson(f"{onto.name} moved meanwhile; {again}")
     if full := no_space(onto.git.common, "merge", done.error):
         raise full
-    said = text.one_line(done.error, 400)
-    raise NeedsPerson(f"git cannot move {onto.name} and its files there: {said}")
+    raise _in_the_way(onto, done.error)
 
 
 def _require_green(loop: Loop, name: str, commit: str, tip: str) -> None:

@@ -28,6 +28,8 @@ def add(prd_path: Path, title: str, given: Json) -> str:
             raise BadInput(
                 f"nothing would prove {title!r}: the plan has no checks; name one with --check 'COMMAND'"
             )
+        for other in given.get("dependsOn") or ():
+            plan.task(other)
         said = {k: value for k, value in given.items() if value not in (None, ())}
         entry = {"title": title, **said}
         return edit.add_tasks(plan, [entry], in_place_of_all=is_starter(plan))

@@ -136,7 +136,7 @@ def _sums(loop: Loop) -> str:
         cost = f"{'at least ' if used.at_least else ''}${used.usd:.2f}"
         parts.append(cost + (f" of ${limit:.2f}" if limit < NO_LIMIT else ""))
     lasted = text.duration(loop.seconds, short=True)
-    parts.append(f"{lasted}, limit {text.clock(loop.ends, time.time())}")
+    parts.append(f"{lasted}, until {text.clock(loop.ends, time.time())}")
     return " | ".join(parts)
 
 

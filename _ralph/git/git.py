@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -88,7 +87,6 @@ class Calls:
     frozen: Path | None = None
     """The folder that holds the settings since they were frozen."""
     user_env: dict[str, str] = field(default_factory=settings_env)
-    program: str = field(default_factory=lambda: shutil.which("git") or "git")
 
     @property
     def env(self) -> dict[str, str]:
@@ -108,7 +106,7 @@ class Calls:
         if self.frozen:
             settings.append(f"core.excludesFile={self.frozen / 'ignore'}")
             settings.append(f"core.attributesFile={self.frozen / 'attributes'}")
-        command = [self.program]
+        command = ["git"]
         for setting in settings:
             command += ["-c", setting]
         return [*command, *words]
@@ -347,7 +345,7 @@ def _error(folder: Path, words: Iterable[str], done: Done) -> RalphError:
     """The error of a failed call in `folder`, with what a person can do about it."""
     said, verb = text.one_line(done.error, 300), _verb(words)
     if _UNUSABLE.search(said):
-        return BadInput(f"git cannot work here: {said}; mend that, then run it again")
+        return BadInput(f"git cannot work here; mend it, then run it again: {said}")
     failed = RalphError(f"git {verb} failed: {said or f'exit {done.code}'}")
     return no_space(folder, verb, said) or failed
 

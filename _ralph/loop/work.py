@@ -115,7 +115,7 @@ def second_snapshot(
     base = loop.git.tree(begun.base)
     tree, back, new = loop.places.restored(begun.base, left, begun.task.allow)
     notices += [
-        f"{text.one_line(name)} is new under a protected pattern" for name in new
+        f"{text.one_line(name)} is new and matches `protect`; it counts" for name in new
     ]
     protected = [text.one_line(name) for name in back]
     restored += protected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,7 @@ def test_the_first_evening_of_a_new_project(
         default = Path.home() / f".{name.partition('_')[0].lower()}"
         env.setdefault(name, str(default))
     (tmp_path / "project").mkdir()
+    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"  # it has pytest
     done = subprocess.run(
         check, shell=True, cwd=tmp_path / "project", env=env, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60,

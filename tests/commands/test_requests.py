@@ -157,7 +157,7 @@ def test_a_note_for_the_plan_stands_in_the_next_prompt(
     tell T1 x                       T1 has passed; to work it again: ralph retry T1
     add ' ' --check true            the title is empty
     add x --check ' '               blank
-    add x --check true --depends-on T9  no such task
+    add x --check true --depends-on T2  there is no task 'T2'
     add x                           nothing would prove 'x': the plan has no checks
     stop                            no run of this plan is at work
 """)

@@ -139,7 +139,7 @@ def test_a_filter_that_is_not_installed_is_named(project: Repo) -> None:
     project.commit("a large file")
     project.git("config", "filter.lfs.process", "no-such-lfs filter-process")
     project.git("config", "filter.lfs.required", "true")
-    with pytest.raises(BadInput, match=r"git cannot work here: .*no-such-lfs"):
+    with pytest.raises(BadInput, match=r"git cannot work here; .*no-such-lfs"):
         checked_out(project)
 
 

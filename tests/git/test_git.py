@@ -112,7 +112,7 @@ def test_an_error_has_the_words_of_git_and_a_way_on(repo: Repo) -> None:
         git("show", "nothing")
     assert git.maybe("rev-parse", "--verify", "-q", "nothing") is None
     repo.write(".git/config", "[core\n")
-    with pytest.raises(BadInput, match=r"git cannot work here: .*bad config"):
+    with pytest.raises(BadInput, match=r"git cannot work here; .*bad config"):
         git("status")
 
 

@@ -114,7 +114,7 @@ def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
     waits = "while not (OUT / f'go-{task}').exists(): time.sleep(0.05)\n"
     words = ["--agent", talks(repo, waits), "--max-usd", "5"]
     seen = Terminal(repo, *words, columns=80)
-    sums = r"0 of 2 passed \| \$0\.00 of \$5\.00 \| \d+ s, limit \d\d:\d\d"
+    sums = r"0 of 2 passed \| \$0\.00 of \$5\.00 \| \d+ s, until \d\d:\d\d"
     line = rf"{sums} \| T1 attempt 1 of 3 [1-9]\d* s"
     seen.read(lambda: re.fullmatch(line, seen.status) is not None)
     assert re.fullmatch(line, seen.status), seen.status
@@ -132,7 +132,7 @@ def test_a_terminal_shows_words_tools_and_a_line_that_stays(repo: Repo) -> None:
     shown = "\n".join(seen.lines())
     assert "passed | " in shown
     assert "2 of 2 passed, on b" in shown
-    assert ", limit" not in shown
+    assert ", until" not in shown
 
 
 def test_every_line_that_an_agent_can_lengthen_takes_one_row(repo: Repo) -> None:
@@ -156,7 +156,7 @@ def test_with_several_workers_each_line_names_its_task(repo: Repo) -> None:
     seen = Terminal(repo, "--jobs", "3", "--agent", agent, columns=160)
     said = {"  | T1: hm", "  | T2: hm", "  | T3: hm"}
     tasks = ", ".join([r"T[123] attempt 1 of 3 \d+ s"] * 3)
-    line = rf"0 of 4 passed \| \d+ s, limit \d\d:\d\d \| {tasks}"
+    line = rf"0 of 4 passed \| \d+ s, until \d\d:\d\d \| {tasks}"
     seen.read(lambda: bool(re.fullmatch(line, seen.status)) and said <= {*seen.lines()})
     assert re.fullmatch(line, seen.status), seen.status
     assert repo.ralph("stop").returncode == 0

@@ -34,7 +34,7 @@ with lock.alone(layout.locate(Path("prd.json")), sys.argv[1]):
 
 
 @pytest.fixture
-def paths(repo: Repo) -> Paths:
+def paths(repo: Repo, own_places: None) -> Paths:
     repo.plan({"checks": ["true"]})
     return layout.locate(repo.path / "prd.json")
 

@@ -67,6 +67,7 @@ a full disk under the log                0     -                             exe
 a full disk under the summary            0     summary could not be printed  exec RALPH --json -q > /dev/full
 a folder that may only be read           2     Read-only file system         exec unshare --user --map-root-user --mount sh -c "mount --bind . . && mount -o remount,bind,ro . && cd $PWD && RALPH"
 no /proc                                 0     -                             exec unshare --user --map-root-user --mount sh -c "mount -t tmpfs tmpfs /proc && RALPH"
+a plan's folder that may only be read    2     you may not write to          touch progress.txt; mkdir -p .ralph/log; chmod 555 .; exec unshare --user --map-user=54321 RALPH
 a file where the logs go                 2     Not a directory               touch .ralph; exec RALPH
 a folder that is gone                    2     is gone; cd to your project   mkdir gone; cd gone; rmdir ../gone; exec RALPH
 """
