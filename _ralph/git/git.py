@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,6 +88,7 @@ class Calls:
     frozen: Path | None = None
     """The folder that holds the settings since they were frozen."""
     user_env: dict[str, str] = field(default_factory=settings_env)
+    program: str = field(default_factory=lambda: _on_path("git"))
 
     @property
     def env(self) -> dict[str, str]:
@@ -106,7 +108,7 @@ class Calls:
         if self.frozen:
             settings.append(f"core.excludesFile={self.frozen / 'ignore'}")
             settings.append(f"core.attributesFile={self.frozen / 'attributes'}")
-        command = ["git"]
+        command = [self.program]
         for setting in settings:
             command += ["-c", setting]
         return [*command, *words]
@@ -331,6 +333,12 @@ def _wait(
         if stopping:
             raise StopNow
         raise Late(f"{what} did not end within {text.duration(timeout)}")
+
+
+def _on_path(program: str) -> str:
+    """Where a program is, so that no call looks for it again."""
+    found = shutil.which(program)
+    return os.path.abspath(found) if found else program
 
 
 def _verb(words: Iterable[str]) -> str:
