@@ -182,9 +182,12 @@ def _checks(loop: Loop, try_agents: bool) -> Findings:
             for step in (tried.guarded, tried.own, tried.messages, tried.commits):
                 yield from _caught(step)
             yield from notes(tried.no_proofs(), "warning")
-            red = [result.name for result in tried.found if not result.ok]
+            red = []
+            for result in tried.found:
+                if not result.ok:
+                    red.append(f"{result.name} {result.outcome}")
             green = text.count(len(tried.found) - len(red), "check")
-            words = f", {len(red)} red: {text.few(red)}" if red else ""
+            words = f", {len(red)} red before the work: {text.few(red)}" if red else ""
             yield "now", f"{green} green{words}"
 
 
