@@ -185,7 +185,8 @@ def _checks(loop: Loop, try_agents: bool) -> Findings:
             red = []
             for result in tried.found:
                 if not result.ok:
-                    red.append(f"{result.name} {result.outcome}")
+                    said = f" ({result.said})" if result.said else ""
+                    red.append(f"{result.name}{said}")
             green = text.count(len(tried.found) - len(red), "check")
             words = f", {len(red)} red before the work: {text.few(red)}" if red else ""
             yield "now", f"{green} green{words}"
