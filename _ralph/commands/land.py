@@ -120,8 +120,9 @@ def _fast_forward(onto: Branch, commit: str, tip: str) -> None:
     NeedsPerson, with everything as it was, if somebody moved the branch from `tip`
     meanwhile, or edits are in the way."""
     quiet = ("--no-stat", "-q", "--no-autostash")
+    no_options = ("-c", f"branch.{onto.name}.mergeOptions=")  # such as --squash
     words = ("merge", "--ff-only", "--no-overwrite-ignore", *quiet, commit)
-    done = onto.git.run(*words, timeout=BULK)
+    done = onto.git.run(*no_options, *words, timeout=BULK)
     if done.code == 0 and onto.tip() == commit:
         return
     if onto.tip() != tip or current_branch(onto.git) != onto.name:

@@ -43,6 +43,7 @@ _SETTINGS = [
     # else a file's time can be set back unseen
     "core.trustctime=true",
     "core.checkStat=default",
+    "core.ignoreStat=false",
     # objects are synced all at once, before a verdict names them
     "core.fsync=reference",
     # an agent is to remove two kinds of markers, which are known again

@@ -65,7 +65,7 @@ def still_marked(git: Git, tree: str, names: list[str]) -> list[str]:
     """Those of `names` in which a conflict marker of git still stands."""
     if not names:
         return []
-    words = ["grep", "-z", "-l", "-a", "-E", "-e", _MARKER, tree, "--"]
+    words = ["grep", "--no-color", "-z", "-l", "-a", "-E", "-e", _MARKER, tree, "--"]
     words += [f":(top,literal){name}" for name in names]
     listed = names_in(git.maybe(*words, timeout=BULK))
     found = [entry.partition(":")[2] for entry in listed]

@@ -137,6 +137,7 @@ def test_edits_of_the_person_are_kept(two: Repo) -> None:
     two.write("staged.txt", "staged\n")
     two.git("add", "staged.txt")
     two.write("mine.txt", "mine\n")
+    two.git("config", "branch.main.mergeOptions", "--squash")
     for name in ("x", "y"):
         assert land(two, name)[0] == 0
     assert two.read("y.txt") == "good"

@@ -68,6 +68,7 @@ a\nb: t\n              a\nb: w\n             a\nb    -        a\nb: <<<<<<< TIP\
 def test_a_merge_is_git_s_with_markers_or_with_the_tip_s_files(
     repo: Repo, tip: str, work: str, marked: str, kept: str, stands: str
 ) -> None:
+    repo.git("config", "color.ui", "always")
     base = commit_of(repo, BASE)
     ours = commit_of(repo, edited(tip), base)
     theirs = commit_of(repo, edited(work), base)

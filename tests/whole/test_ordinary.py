@@ -67,7 +67,7 @@ SETTINGS = (
     " diff.noprefix=true diff.renames=copies status.short=true status.branch=true status.showUntrackedFiles=no"
     " status.relativePaths=false commit.verbose=true commit.cleanup=scissors rerere.enabled=true merge.ff=false"
     " merge.conflictStyle=diff3 pull.rebase=true core.quotePath=false core.abbrev=4 core.safecrlf=warn"
-    " core.logAllRefUpdates=false grep.lineNumber=true grep.column=true grep.patternType=fixed gc.auto=1"
+    " core.logAllRefUpdates=false core.ignoreStat=true grep.lineNumber=true grep.column=true grep.patternType=fixed gc.auto=1"
     " add.ignoreErrors=false checkout.guess=false transfer.hideRefs=refs/ralph alias.status=log"
 )
 # What a name is like, and the name; \ as in Python.
