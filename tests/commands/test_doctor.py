@@ -247,7 +247,8 @@ def test_a_probe_is_one_turn_in_cron_s_environment_that_leaves_nothing(
     repo.plan(OWN)
     agent = repo.agent("""
         P("left").touch()
-        subprocess.Popen(["sleep", "600"], start_new_session=True)
+        sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
+        subprocess.Popen(sleeps, start_new_session=True)
         (OUT / "seen").write_text(json.dumps([os.getcwd(), dict(os.environ)]))
     """)
     before = home_of(repo)
