@@ -223,8 +223,9 @@ class Places:
     def add_git_and_settings(self, place: Checkout, head: str) -> None:
         """Give a place its throwaway `.git`, with HEAD at `head`, and what
         `.worktreeinclude` names."""
-        carry(place, self.from_home.copied)
-        write_git(place, head, self.branch, self.from_home.git)
+        copied = self.from_home.copied
+        carry(place, copied)
+        write_git(place, head, self.branch, self.from_home.git, copied)
         self.let_tools_trust(place)
 
     def let_tools_trust(self, place: Checkout) -> None:

@@ -10,9 +10,8 @@ from functools import cached_property
 from pathlib import Path
 
 from _ralph import files, text
-from _ralph.errors import BadInput
 from _ralph.git.git import BULK, WHOLE, Git, names_in, nul
-from _ralph.git.submodules import copies_of, links_of
+from _ralph.git.submodules import copies_of, has_commit, links_of
 from _ralph.model import LEFT_OUT
 
 _PLAIN = str.maketrans({letter: f"\\{letter}" for letter in "\\*?[ "})
@@ -51,20 +50,15 @@ class Checkout:
 
     def inner(self, tree: str) -> dict[str, tuple[str, Checkout]]:
         """The submodules of `tree` that home has copies of, by their paths: the commit,
-        and a checkout seen through that copy. BadInput where that lacks the commit."""
+        and a checkout seen through that copy. Where a copy lacks the commit, the folder
+        stays empty, as without one."""
         links = links_of(self.home, self.git, tree)
         copies = copies_of(self.home, self.git, tree) if links else {}
         found = {}
         for path, copy in copies.items():
-            commit = links.get(path)
-            if not commit:
+            commit = links.get(path, "")
+            if not has_commit(self.home, copy, commit):
                 continue
-            words = (f"--git-dir={copy}", "cat-file", "-e", commit)
-            if self.git.maybe(*words) is None:
-                raise BadInput(
-                    f"{path} has no commit {commit[:12]} here; see `git submodule "
-                    f"update --init`"
-                )
             root = self.root / path
             git = Git(root, copy, copy, {}, self.home.calls)
             short = files.digest(os.fsencode(path))[:8]
@@ -88,8 +82,7 @@ class Checkout:
 
     def reset(self, tree: str) -> bool:
         """Check out `tree`, with its submodules, whatever is there; whether the folder
-        is new. Files that are not in it stay. BadInput where home's copy of a submodule
-        lacks the commit."""
+        is new. Files that are not in it stay."""
         new = self.open()
         files.clear(self.beside("start"))
         make_submodules_real(self, tree)

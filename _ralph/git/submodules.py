@@ -37,6 +37,23 @@ def copies_of(home: Git, git: Git, tree: str) -> dict[str, Path]:
     return copies
 
 
+def lacking(home: Git, tree: str) -> list[str]:
+    """The submodules of `tree` that home has, but without their commits."""
+    links = links_of(home, home, tree)
+    copies = copies_of(home, home, tree) if links else {}
+    found = []
+    for path, copy in copies.items():
+        if path in links and not has_commit(home, copy, links[path]):
+            found.append(path)
+    return found
+
+
+def has_commit(home: Git, copy: Path, commit: str) -> bool:
+    """Whether home's copy of a submodule has a commit."""
+    words = (f"--git-dir={copy}", "cat-file", "-e", commit)
+    return home.maybe(*words) is not None
+
+
 def _kept(home: Git) -> tuple[Path, Path]:
     """Where home keeps submodules: a linked worktree has its own."""
     return home.dir / "modules", home.common / "modules"

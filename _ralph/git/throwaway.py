@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -81,11 +81,15 @@ def _config(home: Git) -> str:
 
 
 def write_git(
-    checkout: Checkout, head: str, branch: str, common: Mapping[str, str]
+    checkout: Checkout,
+    head: str,
+    branch: str,
+    common: Mapping[str, str],
+    copied: Collection[str] = (),
 ) -> None:
     """Write a new `.git`, as after a clone: HEAD on `branch` at the commit `head`, the
     files of `throwaway_git`, home's objects as alternates; no other branches, no
-    hooks."""
+    hooks. What was `copied` from home it ignores, as home does."""
     home, own = checkout.home, checkout.root / ".git"
     written = {name: os.fsencode(content) for name, content in common.items()}
     written["HEAD"] = os.fsencode(f"ref: refs/heads/{branch}\n")
@@ -96,7 +100,7 @@ def write_git(
         data = files.read_regular(home.common / name)
         if data is not None:
             written[name] = data
-    ignored = [only(name) for name in (*LEFT_OUT, *checkout.state)]
+    ignored = [only(name) for name in (*LEFT_OUT, *checkout.state, *copied)]
     lines = os.fsencode("\n".join(["", *ignored, ""]))
     written["info/exclude"] = written.get("info/exclude", b"") + lines
     _write(checkout, own, written)

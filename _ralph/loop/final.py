@@ -67,6 +67,8 @@ def final_check(loop: Loop, results: Results) -> None:
         set_back(loop, record.broken)
         lines = [f"- {line}" for line in [*said, *record.old]]
         loop.write(record, f"all checks once more | {headline}", lines)
+    if loop.branch.tip() != tip:
+        final_check(loop, results)  # a person moved the branch meanwhile
 
 
 def run_in_new_room(

@@ -19,6 +19,7 @@ from _ralph.checks.results import Known, Results
 from _ralph.checks.room import Room
 from _ralph.checks.running import baseline, prefix_fails
 from _ralph.errors import BadInput, SetupFailed, Stop, TryLater
+from _ralph.git.submodules import lacking
 from _ralph.loop.loop import Loop
 from _ralph.model import Check, CheckResult, Findings, Plan, Task
 from _ralph.state.records import RunBegan
@@ -114,6 +115,10 @@ class Opening:
         plan, folder = loop.plan, loop.paths.room
         loop.view.doing("running checks")
         wrong = ""
+        absent = lacking(loop.git, self.tip)
+        if absent:
+            advice = "see `git submodule update --init`"
+            raise BadInput(f"{text.few(absent)}: its commit is not here; {advice}")
         if places.prefix:
             room = Room.at(places, folder)
             room.hold(self.tip)

@@ -380,3 +380,16 @@ def test_a_hook_that_no_setup_makes_is_said_before_an_agent_is_paid(
     assert (ended, paid(repo), said in summary["reason"]) == (2, [], True), printed
     assert "let `setup` make it" in summary["reason"]
     assert said in " ".join(repo.ralph("doctor", "--agent", agent).stdout.split())
+
+
+def test_a_hook_that_adds_all_adds_no_local_settings(repo: Repo) -> None:
+    """Also where this repository ignores them by a file of its own settings."""
+    repo.write(".worktreeinclude", ".env\n")
+    repo.commit("include")
+    repo.write("../ignored", ".env\n")
+    repo.git("config", "core.excludesFile", str(repo.outside / "ignored"))
+    repo.write(".env", "TOKEN=secret\n")
+    repo.program(".git/hooks/pre-commit", "git add -A")
+    repo.plan(own("T1"))
+    assert repo.run(repo.agent(MAKES))[0] == 0
+    assert ".env" not in repo.git("ls-tree", "-r", "--name-only", "ralph/p").split()

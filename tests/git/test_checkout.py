@@ -18,6 +18,7 @@ from _ralph.git.git import Git, freeze_settings
 from _ralph.git.litter import ignored_since
 from _ralph.git.notes import Start
 from _ralph.git.snapshot import restore, settle, snapshot
+from _ralph.git.submodules import lacking
 from _ralph.git.throwaway import NO_PUSH
 from tests.conftest import Repo, cases
 from tests.git.support import (
@@ -401,11 +402,15 @@ def test_what_is_changed_in_a_submodule_is_named_and_is_no_part_of_the_work(
     assert seen(modular) == before
 
 
-def test_a_submodule_without_its_commit_at_home_is_said(modular: Repo) -> None:
+def test_a_submodule_without_its_commit_at_home_is_named_and_empty(
+    modular: Repo,
+) -> None:
     modular.git("update-index", "--cacheinfo", f"160000,{'1' * 40},vendor/lib")
     modular.git("commit", "-qm", "pulled")
-    with pytest.raises(BadInput, match="vendor/lib has no commit 111111111111 here"):
-        place_of(modular).reset(head(modular))
+    place = place_of(modular)
+    assert lacking(place.home, head(modular)) == ["vendor/lib"]
+    place.reset(head(modular))
+    assert "vendor/lib/lib.txt" not in on_disk(place.root)
 
 
 def kind_of(repo: Repo, kind: str) -> Repo:

@@ -105,6 +105,7 @@ a detached HEAD                                0     -                          
 a merge not committed                          0     -                              conflict; git merge -q -s ours --no-commit side
 a merge in conflict                            0     -                              conflict; git merge -q side
 new files in a submodule                       0     -                              submodule; touch sub/new
+a submodule whose commit is not here           2     its commit is not here         submodule; git update-index --cacheinfo 160000,1111111111111111111111111111111111111111,sub; git commit -qm pulled
 a linked worktree                              0     -                              git worktree add -q --detach ../tree; cp prd.json ../tree; cd ../tree
 a hook that fails                              2     pre-commit refuses             echo '#!/bin/sh' > .git/hooks/pre-commit; echo exit 1 >> .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit
 signatures without a key, and a staged file    0     -                              touch new; git add new; git config commit.gpgsign true; git config user.signingkey nobody

@@ -53,6 +53,22 @@ def test_the_last_check_is_in_a_place_made_anew(repo: Repo) -> None:
     assert not Path(first).exists()
 
 
+MOVES = """
+[ ! -e ../c ] || exit 0
+git clone -q -b ralph/p HOME ../c && cd ../c && touch oops.txt && git add oops.txt
+git -c user.name=x -c user.email=x commit -qm oops && git push -q origin ralph/p
+"""
+
+
+def test_a_branch_that_a_person_moves_meanwhile_is_checked_again(repo: Repo) -> None:
+    moves = repo.outside / "moves.sh"
+    moves.write_text(MOVES.replace("HOME", str(repo.path)))
+    last = f"case $PWD in */room-2) sh {moves};; esac"
+    repo.plan(own("T1"), checks=[f"{last}; test ! -e oops.txt"])
+    repo.ends("4: T1", repo.agent(MAKES))
+    assert rechecks(repo)[-1] == "1: broke "
+
+
 # How a run ends after T2 broke T1: the exit status, the words it is started with, and
 # what its agent does then, at T3 or before.
 STOPS = """
