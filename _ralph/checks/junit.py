@@ -127,6 +127,7 @@ class _Report:
         self._messages: dict[str, str] = {}
         self._uncollected: list[str] = []
         self._suites = [_Suite()]
+        self._left = _BYTES  # of all names together: each holds those around it
 
     def tests(self) -> SingleTests:
         """What was found."""
@@ -144,7 +145,7 @@ class _Report:
 
     def open(self, suite: Element) -> None:
         """A suite begins."""
-        name = _joined(self._suites[-1].name, self._title(suite, "name"))
+        name = self._joined(self._suites[-1].name, self._title(suite, "name"))
         counts = suite.get("tests", "")[:9]
         self._suites.append(_Suite(name, self._file(suite), counts))
 
@@ -163,7 +164,7 @@ class _Report:
         suite = self._suites[-1]
         owner = self._title(case, "classname") or suite.name
         title = self._name(case, "name")
-        name = _joined(self._file(case), owner, title) or "(no name)"
+        name = self._joined(self._file(case), owner, title) or "(no name)"
         failures = [child for child in case if _kind(child) in _FAILURES]
         state = _FAILED if failures else _PASSED
         # What is skipped may have failed: a `todo`
@@ -187,6 +188,13 @@ class _Report:
         of_file = owner == "Test suite failed to run" or _FILE.fullmatch(title)
         if of_none or of_file:
             self._uncollected.append(name)
+
+    def _joined(self, *names: str) -> str:
+        name = _joined(*names)
+        self._left -= len(name)
+        if self._left < 0:
+            raise _Unread(f"have over {_BYTES >> 20} MB of names")
+        return name
 
     def _file(self, element: Element) -> str:
         """The file that it names, if it is in the place, else that of the suite around

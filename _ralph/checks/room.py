@@ -174,10 +174,12 @@ class Room:
 
     def staged(self) -> str:
         """The tree of the tracked files as a hook left them, and of those that it
-        staged beside them."""
+        staged beside them: not what setup made, nor what was copied from home."""
         remove_repositories(self.place, self._tree)
         self.place.git.maybe("add", "-u", "--sparse", "--", ":/", timeout=BULK)
-        ours = {*self.place.git.names("ls-files", "-z")}
+        made = noted_setup(self.place)[1]
+        ours = {*self.place.git.names("ls-files", "-z"), *made}
+        ours |= {*self.places.from_home.copied}
         index = self.path / ".git/index"
         theirs = self.places.home.seen_at(self.path, index).maybe("ls-files", "-z")
         new = []

@@ -4,6 +4,7 @@ to import, as `--help` is: all but click is imported where it is used."""
 from __future__ import annotations
 
 import functools
+import math
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -20,8 +21,19 @@ if TYPE_CHECKING:
     from _ralph.model import Json
     from _ralph.state.options import Options
 
+
+class AboveZero(click.FloatRange):
+    """A number above zero: `nan` is none, though it compares with nothing."""
+
+    def convert(self, value: Any, *where: Any) -> float:
+        number = super().convert(value, *where)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a valid float range.", *where)
+        return float(number)
+
+
 POSITIVE = click.IntRange(min=1)
-ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
+ABOVE_ZERO = AboveZero(min=0, min_open=True)
 # The options that are limits, and what each is called in `Limits`.
 _LIMITS = {
     "jobs": "jobs",

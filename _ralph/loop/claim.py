@@ -77,7 +77,6 @@ def claim(loop: Loop, results: Results) -> Begun | None:
         # No task is left to try: finished, unless this or a person opens one.
         before = loop.plan.text
         final_check(loop, results)
-        loop.read()
         if loop.plan.text == before or not waiting_tasks(loop):
             raise finished(loop)
 
@@ -237,7 +236,12 @@ def with_unfinished_work(loop: Loop, begun: Begun) -> Begun:
     if merged.conflicts:
         marked = [*dict.fromkeys([*conflict.marked, *merged.marked])]
         conflict = Conflict(marked=marked, kept=merged.kept, own=work)
-    return replace(begun, left=merged.tree, conflict=conflict)
+    begun = replace(begun, left=merged.tree, conflict=conflict)
+    if merged.kept:  # of these files the tree has nothing of the work
+        ref = branch.park(work, f"{begun.name}-before")
+        notice = f"{text.few(merged.kept)} stand as on the branch; its work is at {ref}"
+        begun = replace(begun, earlier=ref, notices=[notice])
+    return begun
 
 
 # ---------------------------------------------------------------- before it is paid

@@ -38,7 +38,7 @@ def final_check(loop: Loop, results: Results) -> None:
     all checks of the plan and of every passed task. What no longer holds is set back.
     In the room, with nobody else at work."""
     loop.read()
-    tip = loop.branch.tip()
+    tip = loop.tip()
     names = digest_of(loop.plan)
     some = loop.plan.passed_ids and loop.plan.checks_of_passed
     if loop.trouble or not (tip and some):
@@ -67,8 +67,10 @@ def final_check(loop: Loop, results: Results) -> None:
         set_back(loop, record.broken)
         lines = [f"- {line}" for line in [*said, *record.old]]
         loop.write(record, f"all checks once more | {headline}", lines)
-    if loop.branch.tip() != tip:
-        final_check(loop, results)  # a person moved the branch meanwhile
+    loop.read()
+    is_stale = (loop.tip(), digest_of(loop.plan)) != (tip, names)
+    if is_stale and not record.broken:
+        final_check(loop, results)  # a person moved the branch, or changed the plan
 
 
 def run_in_new_room(

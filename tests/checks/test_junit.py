@@ -291,6 +291,7 @@ def test_what_is_no_results_is_said(tmp_path: Path, deed: str, said: str) -> Non
 begin                                     piece        lines     end                                 wanted
 <testsuites><testcase name='t'><failure>  x            600000    </failure></testcase></testsuites>  0 1 0
 <testsuites>                              -            70000000  </testsuites>                       its results are over 64 MB
+<testsuites>                              <testsuite name='a'><testsuite name='b'>  40  </testsuites>  its results have over 64 MB of names
 <testsuites>                              <testsuite>  500       </testsuites>                       its results are no JUnit XML:
 """)
 def test_what_is_large_is_read_up_to_64_mb(

@@ -211,7 +211,7 @@ def test_what_is_used_of_the_limits_and_a_budget_that_is_spent(repo: Repo) -> No
 
 
 @pytest.mark.parametrize(
-    "words", ["--task NO-SUCH", "--until 25:00", "--max-hours 90m"]
+    "words", ["--task NO-SUCH", "--until 25:00", "--max-hours 90m", "--max-usd nan"]
 )
 def test_what_a_run_refuses_doctor_refuses_and_no_branch_is_made(
     repo: Repo, words: str
