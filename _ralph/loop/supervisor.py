@@ -192,19 +192,20 @@ class Supervisor:
 
     def ended(self, child: Child) -> None:
         """A loop has ended. One that said why had ended all that it started; any other
-        died, and is started again."""
+        died, and is started again. Nobody waits for the room that it was in."""
         del self.children[child.number]
         os.close(child.pipe)
         self.reap(child)
+        if child.stop is None:
+            process.sweep(0.0, left=leftovers.left_by_loop(child.pid))
+        clear_room(self.loop, child.number)
         self.loop.view.ended(child.number)
         if child.stop is None:
             self.died(child)
 
     def died(self, child: Child) -> None:
-        """End what a loop left that died, and start it again: not where it dies again
-        and again, nor where the run ends."""
-        process.sweep(0.0, left=leftovers.left_by_loop(child.pid))
-        clear_room(self.loop, child.number)
+        """Start a loop again that died: not where it dies again and again, nor where
+        the run ends."""
         self.loop.log.read()
         task = ""
         for start in self.loop.history.open_starts.values():

@@ -51,6 +51,27 @@ work.second_snapshot = snapshot
     assert not repo.alive()
 
 
+STAYS = """
+from pathlib import Path
+real = Path.unlink
+def unlink(path, *given, **more):
+    if path.name == "room.holder" and not Path("../stays").exists():
+        Path("../stays").touch()
+        raise OSError(5, "Input/output error", str(path))
+    real(path, *given, **more)
+Path.unlink = unlink
+"""
+
+
+def test_a_loop_that_cannot_leave_the_room_keeps_no_other_out(repo: Repo) -> None:
+    repo.plan(own("T1"), own("T2"))
+    words = ("run", "--jobs", "2", "--agent", repo.agent(MAKES))
+    done = repo.ralph(*words, first=STAYS, timeout=60)
+    assert done.returncode == 1, done.stdout
+    assert "Input/output error" in done.stderr
+    assert repo.run(repo.agent(MAKES))[0] == 0
+
+
 def test_a_signal_ends_every_loop_and_one_record_says_so(repo: Repo) -> None:
     names = ("T1", "T2", "T3")
     repo.plan(*map(own, names))
