@@ -3,6 +3,7 @@ checks stay green."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -102,7 +103,11 @@ def _land(loop: Loop, name: str) -> None:
 
 def _require_way(onto: Branch, commit: str, tip: str) -> None:
     """NeedsPerson, before any check runs, where git would not move the person's own
-    tree from `tip` to `commit`."""
+    tree from `tip` to `commit`, or would end halfway."""
+    for name in onto.git.difference(tip, commit):
+        folder = (onto.git.root / name).parent
+        if folder.exists() and not os.access(folder, os.W_OK):
+            raise _in_the_way(onto, f"you may not write to {folder}")
     onto.git.maybe("update-index", "-q", "--refresh", timeout=BULK)
     words = ("read-tree", "--dry-run", "-m", "-u", tip, commit)
     done = onto.git.run(*words, timeout=BULK)
@@ -112,7 +117,7 @@ def _require_way(onto: Branch, commit: str, tip: str) -> None:
 
 def _in_the_way(onto: Branch, said: str) -> NeedsPerson:
     why = f"git cannot move {onto.name} and its files there: {text.one_line(said, 400)}"
-    return NeedsPerson(f"{why}; commit or stash your edits")
+    return NeedsPerson(f"{why}; commit or stash your edits, or mend the rights")
 
 
 def _fast_forward(onto: Branch, commit: str, tip: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from _ralph.state import layout, lock
 from tests.conftest import Repo, cases, sample
+from tests.whole.test_machines import can_unshare
 
 WORK = "P(f'{task}.txt').write_text('good')"
 
@@ -162,6 +163,26 @@ def test_edits_in_the_way_are_named_and_nothing_moves(two: Repo, way: str) -> No
     assert "git cannot move main" in said and "check" not in said
     assert state(two) == before
     assert two.read(name) == "of a person\n"
+
+
+# root may write everywhere, but not in a user namespace of its own
+NO_ROOT = "import ctypes; ctypes.CDLL(None).unshare(0x10000000)"
+
+
+@pytest.mark.skipif(not can_unshare(), reason="needs user namespaces")
+def test_a_folder_that_nobody_may_write_to_is_named_and_nothing_moves(
+    repo: Repo,
+) -> None:
+    repo.write("sub/a.txt", "x\n")
+    repo.commit("sub")
+    repo.plan({"checks": ["test -f sub/T1.txt"]})
+    assert repo.run(repo.agent("P('sub/T1.txt').touch()"))[0] == 0
+    before = state(repo)
+    (repo.path / "sub").chmod(0o555)
+    code, said = land(repo, first=NO_ROOT)
+    (repo.path / "sub").chmod(0o755)
+    assert code == 4 and "you may not write to" in said and "check" not in said
+    assert state(repo) == before
 
 
 def test_what_was_red_before_on_the_current_branch_is_named_and_stops_nothing(
