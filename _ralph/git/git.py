@@ -180,8 +180,11 @@ class Git:
     def maybe(
         self, *words: str, stdin: bytes = b"", timeout: float = QUICK
     ) -> str | None:
-        """The output; None if the call fails."""
+        """The output; None if the call fails. RalphError if a signal ended it, which is
+        no answer."""
         done = self.run(*words, stdin=stdin, timeout=timeout)
+        if done.code < 0:
+            raise _error(self.root, words, done)
         return done.output if done.code == 0 else None
 
     def names(self, *words: str, timeout: float = QUICK) -> list[str]:

@@ -116,6 +116,13 @@ def test_an_error_has_the_words_of_git_and_a_way_on(repo: Repo) -> None:
         git("status")
 
 
+def test_a_call_that_a_signal_ended_is_no_answer(repo: Repo) -> None:
+    git = Git.at(repo.path)
+    git.calls.program = str(repo.tool("git", "kill -9 $$"))
+    with pytest.raises(RalphError, match="git status failed: exit -9"):
+        git.maybe("status")
+
+
 def test_settings_in_the_environment_are_kept(
     repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

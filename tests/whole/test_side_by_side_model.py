@@ -164,8 +164,9 @@ def halves(repo: Repo) -> tuple[list[psutil.Process], list[psutil.Process]]:
     """ralph's supervisor, and the loops that it forked, each of which leads a
     session."""
     supervisors, loops = [], []
-    time.sleep(0.01)  # what runs git looks like ralph until it does
-    for process in repo.alive():
+    there = repo.alive()
+    time.sleep(0.05)  # what runs git looks like ralph until it does
+    for process in there:
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             if is_ralph(process) and os.getsid(process.pid) == process.pid:
                 loops.append(process)
