@@ -190,11 +190,21 @@ class _Report:
             self._uncollected.append(name)
 
     def _joined(self, *names: str) -> str:
-        name = _joined(*names)
-        self._left -= len(name)
+        """The name that they make together; a part with whose words the next one begins
+        is left out."""
+        parts: list[str] = []
+        for name in names:
+            before = parts[-1] if parts else name
+            behind = name[len(before) : len(before) + 1]
+            if parts and name.startswith(before) and not behind.isalnum():
+                parts[-1] = name
+            elif name:
+                parts.append(name)
+        whole = " > ".join(parts)
+        self._left -= len(whole)
         if self._left < 0:
             raise _Unread(f"have over {_BYTES >> 20} MB of names")
-        return name
+        return whole
 
     def _file(self, element: Element) -> str:
         """The file that it names, if it is in the place, else that of the suite around
@@ -220,17 +230,3 @@ class _Report:
 def _kind(element: Element) -> str:
     """The name of an element without its namespace."""
     return element.tag.rpartition("}")[2]
-
-
-def _joined(*names: str) -> str:
-    """The name that they make together; a part with whose words the next one begins is
-    left out."""
-    parts: list[str] = []
-    for name in names:
-        before = parts[-1] if parts else name
-        behind = name[len(before) : len(before) + 1]
-        if parts and name.startswith(before) and not behind.isalnum():
-            parts[-1] = name
-        elif name:
-            parts.append(name)
-    return " > ".join(parts)

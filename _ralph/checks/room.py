@@ -177,9 +177,8 @@ class Room:
         staged beside them: not what setup made, nor what was copied from home."""
         remove_repositories(self.place, self._tree)
         self.place.git.maybe("add", "-u", "--sparse", "--", ":/", timeout=BULK)
-        made = noted_setup(self.place)[1]
-        ours = {*self.place.git.names("ls-files", "-z"), *made}
-        ours |= {*self.places.from_home.copied}
+        made, copied = noted_setup(self.place)[1], self.places.from_home.copied
+        ours = {*self.place.git.names("ls-files", "-z"), *made, *copied}
         index = self.path / ".git/index"
         theirs = self.places.home.seen_at(self.path, index).maybe("ls-files", "-z")
         new = []

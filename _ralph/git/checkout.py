@@ -11,7 +11,7 @@ from pathlib import Path
 
 from _ralph import files, text
 from _ralph.git.git import BULK, WHOLE, Git, names_in, nul
-from _ralph.git.submodules import copies_of, has_commit, links_of
+from _ralph.git.submodules import copied, links_of
 from _ralph.model import LEFT_OUT
 
 _PLAIN = str.maketrans({letter: f"\\{letter}" for letter in "\\*?[ "})
@@ -52,12 +52,9 @@ class Checkout:
         """The submodules of `tree` that home has copies of, by their paths: the commit,
         and a checkout seen through that copy. Where a copy lacks the commit, the folder
         stays empty, as without one."""
-        links = links_of(self.home, self.git, tree)
-        copies = copies_of(self.home, self.git, tree) if links else {}
         found = {}
-        for path, copy in copies.items():
-            commit = links.get(path, "")
-            if not has_commit(self.home, copy, commit):
+        for path, copy, commit, is_there in copied(self.home, self.git, tree):
+            if not is_there:
                 continue
             root = self.root / path
             git = Git(root, copy, copy, {}, self.home.calls)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from _ralph.git.git import Git, names_in
 
@@ -37,21 +39,28 @@ def copies_of(home: Git, git: Git, tree: str) -> dict[str, Path]:
     return copies
 
 
+class Copied(NamedTuple):
+    """A submodule that home has a copy of, and whether that has its commit."""
+
+    path: str
+    copy: Path
+    commit: str
+    is_there: bool
+
+
+def copied(home: Git, git: Git, tree: str) -> Iterator[Copied]:
+    """The submodules of a tree that home has copies of."""
+    links = links_of(home, git, tree)
+    copies = copies_of(home, git, tree) if links else {}
+    for path, copy in copies.items():
+        if commit := links.get(path):
+            words = (f"--git-dir={copy}", "cat-file", "-e", commit)
+            yield Copied(path, copy, commit, home.maybe(*words) is not None)
+
+
 def lacking(home: Git, tree: str) -> list[str]:
     """The submodules of `tree` that home has, but without their commits."""
-    links = links_of(home, home, tree)
-    copies = copies_of(home, home, tree) if links else {}
-    found = []
-    for path, copy in copies.items():
-        if path in links and not has_commit(home, copy, links[path]):
-            found.append(path)
-    return found
-
-
-def has_commit(home: Git, copy: Path, commit: str) -> bool:
-    """Whether home's copy of a submodule has a commit."""
-    words = (f"--git-dir={copy}", "cat-file", "-e", commit)
-    return home.maybe(*words) is not None
+    return [one.path for one in copied(home, home, tree) if not one.is_there]
 
 
 def _kept(home: Git) -> tuple[Path, Path]:
